@@ -96,9 +96,8 @@ def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write files into a folder and return their paths. Only files that an earlier call wrote and nobody changed are
-    replaced: their digests are in `FILE_LIST`. A call that was killed is repeated by the next one. Raises `UserError`,
-    before anything is written, for any other file in the way."""
+    """Write files into a folder; return their paths. Files that an earlier call wrote (`FILE_LIST`) and nobody changed
+    are replaced. Raises `UserError`, before anything is written, for any other file in the way."""
     digests = check_own(folder, contents)
     folder.mkdir(parents=True, exist_ok=True)
     remove_temporaries(folder, *contents, FILE_LIST)
@@ -115,8 +114,9 @@ def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces the file on success (temporary file, fsync, rename)."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = ""
     try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
@@ -126,7 +126,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # a failed write does not name its file
+        if isinstance(error, OSError) and not (temporary and error.filename):  # a failed write does not name its file
             error.filename = str(path)
         raise
     fsync(path.parent)

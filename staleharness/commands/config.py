@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..errors import UserError
 from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
@@ -29,12 +31,12 @@ class Command(JsonOption):
 
 def handle(command: Command) -> int:
     """Print one setting per line, sorted. Raises `UserError` if there is no such run or file."""
-    spec = settings(command.source, command.out)
+    spec = settings(command.source, command.out, complete=command.diff is not None)
     if command.diff is None:
         text = [f"{key} = {format_setting(spec[key])}" for key in sorted(spec)]
         content: dict[str, Any] = spec
     else:
-        other_spec = settings(command.diff, command.out)
+        other_spec = settings(command.diff, command.out, complete=True)
         content = differences(spec, other_spec)
         text = [f"{key}: {format_setting(a)} -> {format_setting(b)}" for key, (a, b) in content.items()] or [
             "nothing differs"
@@ -43,8 +45,11 @@ def handle(command: Command) -> int:
     return 0
 
 
-def settings(source: str, out: str) -> dict[str, Any]:
-    """Settings of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`."""
+def settings(source: str, out: str, complete: bool) -> dict[str, Any]:
+    """Settings of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`.
+
+    complete: with those that are newer than the run, at the value that matches what it did, unless its plugin is gone.
+    """
     if source.endswith(".toml"):
         from ..api import plan
 
@@ -53,6 +58,11 @@ def settings(source: str, out: str) -> dict[str, Any]:
         from ..store.run_selection import find_run
 
         spec = dict(find_run(source, out, "ID").spec)
+        if complete:
+            from ..running.run_identity import read_stored
+
+            with contextlib.suppress(UserError):
+                spec = read_stored(spec)[0].to_dict()
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
     return {**spec, **hyper}
 

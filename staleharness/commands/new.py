@@ -83,6 +83,8 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     template, cls = TEMPLATES[kind], _class_of(name)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
+    if name == "all":
+        raise UserError("NAME='all' asks for all plugins wherever it is typed; give another name")
     if keyword.iskeyword(cls) or any(re.search(rf"import .*\b{cls}\b", _text(template)) for template in TEMPLATES):
         raise UserError(
             f"NAME={name!r} would be the class {cls}, which Python or plugin files use already; give another name"

@@ -48,7 +48,7 @@ def handle(command: Command) -> int:
         and has_settings(flat_settings(spec), settings)
     ]
     expected = [*map(_place, runs), *failures] if failures else []
-    table, page = publish(command, store, name, title, runs, expected, failures)
+    table, page = publish(command, store, name, title, runs, expected, failures, is_final=True)
     if command.json and table is not None:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0

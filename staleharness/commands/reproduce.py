@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +60,9 @@ def handle(command: Command) -> int:
 
     check_scale_name(command.scale)
     if command.paper is None and command.fig is None:
+        for field in fields(command):
+            if field.name != "json" and getattr(command, field.name) != field.default:
+                raise UserError(f"{field.name.upper()} is for the runs of a paper; give PAPER=NAME or FIG=NAME with it")
         return _list(command)
     name = command.paper or "vaco"
     paper, figures = read_paper(name)

@@ -59,7 +59,7 @@ def handle(command: Command) -> int:
                 raise UserError(
                     f"OUT={folder} holds run {run.id} itself or a copy of it, not a rerun; give another OUT"
                 )
-        outcome, reruns = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch)
+        outcome, reruns = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch, restart=True)
         rerun_by_id = {run.id: run for run in reruns}
         verdicts: list[RerunComparison] = []
         for run in runs:
@@ -88,17 +88,19 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
+    from ..store.record_schema import is_id
     from ..store.run_selection import find_run
     from ..store.store import MARKER, Store
 
     path = results_path(command.source)
-    if path.parent.name == "runs" and not (path / MARKER).exists():
+    place = path.resolve()
+    if is_id(place.name) and place.parent.name == "runs" and not (path / MARKER).exists():
         for name in ("env", "k", "algo", "where"):
             if getattr(command, name) is not None:
                 raise UserError(
                     f"{command.source} is one run, and {name.upper()} chooses among those of a folder; leave it out"
                 )
-        runs = [find_run(str(path), "", "A")]
+        runs = [find_run(str(place), "", "A")]
     else:
         runs = list(command.select(Store(path), command.source))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):

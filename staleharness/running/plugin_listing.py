@@ -90,7 +90,7 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         alias = f" (or {', '.join(entry['aliases'])})" if entry["aliases"] else ""
         lines.append(f"  {entry['name']:{width}}  {entry['summary']}{alias}")
     lines += [""] + [f"  file: {file}" for file in dict.fromkeys(entry["file"] for entry in content["envs"])]
-    lines += [f"  broken: {line}" for registry in (ALGORITHMS, ENVS, LAGS) for line in registry.broken]
+    lines += [f"  broken: {line}" for registry in (ALGORITHMS, ENVS, LAGS, MISMATCHES) for line in registry.broken]
     lines += ["", "lag models (LAG=name, name:value or name[option=value,...])"]
     for family in dict.fromkeys(entry["family"] for entry in content["lags"]):
         lines += ["", family]

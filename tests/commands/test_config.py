@@ -7,6 +7,7 @@ import json
 from command_line import Cli
 from places import ROOT
 
+import staleharness as sh
 from staleharness.store.store import Store
 
 BUNDLE = str(ROOT / "results" / "reference" / "vaco_delta")
@@ -39,3 +40,11 @@ def test_the_settings_of_stored_runs(call: Cli) -> None:
     ):
         code, text, errors = call("config", what, "--out", BUNDLE)
         assert (code, text) == (2, "") and errors.count("\n") == 1 and errors.strip().endswith(said)
+
+
+def test_settings_newer_than_a_run_are_no_difference(call: Cli) -> None:
+    """The runs of the bundle are older than `learner`, `dual_clip` and others."""
+    bundle = ROOT / "results" / "reference" / "vaco_control"
+    study = str(ROOT / "experiments" / "vaco_control.toml")
+    first = sh.plan(spec=study).runs[0].run_id
+    assert call("config", study, "--diff", first, "--out", str(bundle))[1] == "nothing differs\n"

@@ -69,6 +69,17 @@ def test_reruns_from_folder_run_and_bundle_have_equal_bits(results: Path, tmp_pa
         assert f"{count} of {count} run" in done.stdout and "0 different, 0 not rerun" in done.stdout
 
 
+def test_the_folder_of_a_run_is_known_from_inside(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Store(results).read_all()[0].path
+    (tmp_path / "best").symlink_to(run)
+    for folder, source in ((run.parent, run.name), (run, "."), (tmp_path, "best")):
+        monkeypatch.chdir(folder)
+        done = staleharness("verify", source, "--out", str(tmp_path / "made"))
+        assert done.returncode == 0 and "1 of 1 run identical" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [("--env", "Hopper"), ("--k", "8"), ("--algo", "vaco"), ("--where", "lag=oldest")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,4 +187,6 @@ def output_file(out: str | None, kind: str, *endings: str, option: str = "OUT") 
         raise UserError(f"{option}={out!r} is not the name of a {kind}; give one that ends in {', '.join(endings)}")
     if not path.parent.is_dir():
         raise UserError(f"{option}={out}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(f"{option}={out}: the folder {path.parent} cannot be written")
     return path
