@@ -15,6 +15,7 @@ from typing import Any
 from ..base import __version__
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
+from ..base.options import values_before
 from ..base.system_info import LIBRARIES, commit, cpu_model, overrides, package_version, peak_memory
 from ..errors import Diverged, UserError, shorten
 from ..spec import MATHS_VERSION, RunSpec
@@ -67,7 +68,7 @@ def write_record(
         "id": job.run_id,
         "label": job.label,
         "task": family.facts(scores.returns),
-        "before": spec.before(),
+        "before": spec.before() | ({"hyper": options} if (options := values_before(simulation.algorithm)) else {}),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
         "warnings": [shorten(line, MAX_TEXT) for line in [*simulation.warnings, *leaks]],

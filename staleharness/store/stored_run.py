@@ -167,15 +167,23 @@ class StoredRun:
 
 
 def with_newer_settings(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """Add settings that were introduced after a run, at the value that reproduces it, as recorded by newer runs of its
-    kind of task."""
-    before: dict[str, dict[str, Any]] = {}
+    """Add settings and options that were introduced after a run, at the value that reproduces it, as recorded by newer
+    runs of its kind of task and of its method."""
+    before: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def known(run: StoredRun, method: str = "") -> dict[str, Any]:
+        return before.setdefault((str(run.record["task"].get("kind")), method), {})
+
     for run in runs:
-        before.setdefault(str(run.record["task"].get("kind")), {}).update(run.record.get("before", {}))
+        newest = dict(run.record.get("before", {}))
+        known(run, str(run.spec["algorithm"])).update(newest.pop("hyper", {}))
+        known(run).update(newest)
 
     def fill_in(run: StoredRun) -> StoredRun:
-        spec = before[str(run.record["task"].get("kind"))] | run.spec
-        return run if len(spec) == len(run.spec) else replace(run, record={**run.record, "spec": spec})
+        spec = known(run) | run.spec
+        if options := known(run, str(run.spec["algorithm"])):
+            spec["hyper"] = options | spec.get("hyper", {})
+        return run if spec == run.spec else replace(run, record={**run.record, "spec": spec})
 
     return [fill_in(run) for run in runs]
 

@@ -76,6 +76,10 @@ def test_a_run_older_than_a_setting_has_its_before_value(tmp_path: Path) -> None
     new = write_run(tmp_path, "vaco", 1, settings={"warm_phases": 3}, said={"before": {"warm_phases": 0}})
     assert filter_runs([old, new], cell_filter(), "warm_phases=0") == [old]
     assert filter_runs([old, new], cell_filter(), {"warm_phases": 3}) == [new]
+    option = {"hyper": {"kl": "auto"}}
+    newest = write_run(tmp_path, "vaco", 2, settings=option, said={"before": {"hyper": {"kl": "none"}}})
+    assert filter_runs([old, newest], cell_filter(), "vaco.kl=none") == [old]
+    assert filter_runs([old, newest], cell_filter(), "vaco.kl=auto") == [newest]
 
 
 def test_a_list_selects_any_of_its_values(folder: str) -> None:
