@@ -53,11 +53,16 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
     for cell, by_id in areas.items():
         scaled = {run: (area - zero[cell.env]) / top[cell.env] for run, area in by_id.items()}
         scores[cell.label][cell.capacity][cell.env] = scaled
-    differences = {k: _against_baseline({x: _columns(scores[x][k]) for x in scores}) for k in ks}
+    draws_of = {
+        label: {k: _bootstrap(_columns(runs), (name, label, k)) for k, runs in by_k.items() if len(runs) == len(envs)}
+        for label, by_k in scores.items()
+    }
+    learned = [label for label, draws in draws_of.items() if ks[0] in draws and draws[ks[0]][0] >= LEARNT]
+    differences = {k: _against_baseline({label: _columns(scores[label][k]) for label in learned}) for k in ks}
     seeds = len({run.seed for run in results})
     rows = []
     for label, by_k in scores.items():
-        draws = {k: _bootstrap(_columns(runs), (name, label, k)) for k, runs in by_k.items() if len(runs) == len(envs)}
+        draws = draws_of[label]
         capacities = {
             k: CapacityResult(
                 score=_estimate(*draws[k]) if k in draws else None,
@@ -81,7 +86,7 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
                 score=_estimate(float(value), replicates) if whole else None,
                 capacities=capacities,
                 retention=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
-                has_learned=fresh is not None and fresh[0] >= LEARNT,
+                has_learned=label in learned,
                 cpus=tuple(
                     sorted({str(r.record["fingerprint"].get("cpu", "")) for k in ks for r in grid.members(label, k)})
                 ),
