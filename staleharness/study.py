@@ -146,8 +146,6 @@ def ask(
     assignments = parse_assignments(settings or "", "SET")
     length = None if steps is None else whole_number(steps, "STEPS")
     extra = {"steps": length, "device": device, "model": model, "data": data}
-    if twice := [key for key, value in extra.items() if value is not None and key in assignments]:
-        raise UserError(f"{twice[0].upper()} and SET={twice[0]}=... are given; leave one out")
     return replace(base, **_without_none(values), settings={**base.settings, **assignments, **_without_none(extra)})
 
 

@@ -14,11 +14,10 @@ class Command(JsonOption, ResultsFolder):
 
 
 def handle(command: Command) -> int:
-    from ..base.reference_results import results_path
     from ..store.run_states import as_text, run_states
     from ..store.store import Store
 
-    store = Store(results_path(command.out))
+    store = Store(command.out)
     store.check_readable()
     content = run_states(store)
     print(json.dumps(content, sort_keys=True) if command.json else as_text(content))

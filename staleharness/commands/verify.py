@@ -88,19 +88,18 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
-    from ..store.record_schema import is_id
     from ..store.run_selection import find_run
     from ..store.store import MARKER, Store
 
     path = results_path(command.source)
     place = path.resolve()
-    if is_id(place.name) and place.parent.name == "runs" and not (path / MARKER).exists():
+    if place.parent.name == "runs" and not (path / MARKER).exists():
         for name in ("env", "k", "algo", "where"):
             if getattr(command, name) is not None:
                 raise UserError(
                     f"{command.source} is one run, and {name.upper()} chooses among those of a folder; leave it out"
                 )
-        runs = [find_run(str(place), "", "A")]
+        runs = [find_run(str(path), "", "A")]
     else:
         runs = list(command.select(Store(path), command.source))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):

@@ -137,8 +137,8 @@ def check_metric(results: Results, name: str) -> None:
     """Raise `UserError` for a column that no run has, if there are runs."""
     runs = list(results)
     if runs and all(run.column(name) is None for run in runs):
-        known = sorted(map(str, runs[0].metrics().columns))
-        raise UserError(f"metric={name!r} is measured in none of these runs; {nearest(name, known)}")
+        columns = sorted(map(str, runs[0].metrics().columns))
+        raise UserError(f"metric={name!r} is measured in none of these runs; {nearest(name, columns)}")
 
 
 def _mean_text(results: Results) -> str:

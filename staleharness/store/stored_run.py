@@ -171,17 +171,17 @@ def with_newer_settings(runs: Sequence[StoredRun]) -> list[StoredRun]:
     runs of its kind of task and of its method."""
     before: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def known(run: StoredRun, method: str = "") -> dict[str, Any]:
+    def values_before(run: StoredRun, method: str = "") -> dict[str, Any]:
         return before.setdefault((str(run.record["task"].get("kind")), method), {})
 
     for run in runs:
         newest = dict(run.record.get("before", {}))
-        known(run, str(run.spec["algorithm"])).update(newest.pop("hyper", {}))
-        known(run).update(newest)
+        values_before(run, str(run.spec["algorithm"])).update(newest.pop("hyper", {}))
+        values_before(run).update(newest)
 
     def fill_in(run: StoredRun) -> StoredRun:
-        spec = known(run) | run.spec
-        if options := known(run, str(run.spec["algorithm"])):
+        spec = values_before(run) | run.spec
+        if options := values_before(run, str(run.spec["algorithm"])):
             spec["hyper"] = options | spec.get("hyper", {})
         return run if spec == run.spec else replace(run, record={**run.record, "spec": spec})
 

@@ -201,7 +201,7 @@ def _check_real(
     `dtype`."""
     _check_shape(algorithm, hook, name, x, shape)
     if not x.is_floating_point() or x.dtype != (dtype or x.dtype):
-        kind, right = (str(each).removeprefix("torch.") for each in (x.dtype, dtype or "float32"))
+        kind, right = (str(number_type).removeprefix("torch.") for number_type in (x.dtype, dtype or "float32"))
         raise UserError(f"{algorithm.name}: the {name} that {hook} returns is of {kind}; give real numbers, as {right}")
 
 

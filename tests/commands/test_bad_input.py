@@ -122,7 +122,6 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "the first part of a name": ([*HOPPER, "--algo", "ppo"], ["'ppo'", "did you mean 'ppo_clip' or"]),
     "a clip range": ([*HOPPER, "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
     "a game of pictures": (["sweep", "--env", "ALE/Pong-v5"], ["ALE/", "images"]),
-    "steps twice": ([*HOPPER, "--steps", "8192", "--set", "steps=4096"], ["STEPS and SET=steps=... are given"]),
     "the scale of no paper": (["reproduce", "--scale", "paper"], ["SCALE is for the runs of a paper; give PAPER=NAME"]),
     "half a step": ([*HOPPER, "--steps", "1.5"], ["STEPS='1.5'"]),
     "a seed twice": ([*HOPPER, "--seeds", "0,1,0"], ["SEEDS", "different"]),

@@ -26,11 +26,6 @@ def test_advice_comes_from_a_published_bundle(call: Cli) -> None:
     assert code == 2 and "vaco_contrl is not a folder of results; did you mean 'vaco_control'?" in error
 
 
-def test_the_state_of_a_published_bundle_is_shown(call: Cli) -> None:
-    code, text, _ = call("status", "--out", BUNDLE)
-    assert code == 0 and "42" in text
-
-
 def test_verify_reads_a_published_bundle(call: Cli) -> None:
     code, _, error = call("verify", BUNDLE, "--algo", "m2po")
     assert code == 2 and f"{BUNDLE} holds no finished run that matches" in error
