@@ -34,7 +34,6 @@ from .plan import Plan, PlannedRun
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
 PUBLISHED = "published"
-DECISIVE = ("learner", "capacity")  # settings in which runs with the same value are preferred
 FAST = 0.2  # quantile of the seconds per step of published runs: many of them shared their machine with other work
 
 
@@ -69,7 +68,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     speeds: dict[Any, tuple[float, float] | None] = {}  # training steps per second, and seconds of evaluations
     for run in missing:
         env = run.spec.env
-        kind = (env, *(getattr(run.spec, name, None) for name in DECISIVE))
+        kind = (env, getattr(run.spec, "learner", None), run.spec.capacity)
         if kind not in speeds:
             similar = similar_runs(run.spec, store)
             speeds[kind] = (similar.speed, similar.evaluation) if similar else None
@@ -153,11 +152,8 @@ def _read_similar(root: Path, state: object, parse: Callable[[Any], RunSpec], sp
 
 def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
     alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
-    nearest = alike
-    for name in DECISIVE:
-        equal = [run for run in nearest if {**spec.before(), **run.spec}.get(name) == getattr(spec, name, None)]
-        nearest = equal or nearest
-    records = [run.record for run in nearest]
+    nearest = _nearest(alike, spec)
+    records = [run.record for run in (_nearest(alike, spec, larger=True) if where == PUBLISHED else nearest)]
     evaluating = np.array([r["seconds"]["evaluate"] for r in records], dtype=np.float64)
     training = np.array([r["seconds"]["total"] for r in records], dtype=np.float64) - evaluating
     steps = np.array([_steps_taken(r) for r in records], dtype=np.float64)
@@ -168,10 +164,20 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
     if where == PUBLISHED and (sound := (steps > 0) & (training > 0)).any():
         speed, seconds = 1.0 / np.quantile(training[sound] / steps[sound], FAST), np.quantile(evaluation, FAST)
     memory, checkpoint = (
-        max(r.get(key, 0) for r in records) or max(run.record.get(key, 0) for run in alike)  # old runs lack them
+        max(run.record.get(key, 0) for run in nearest) or max(run.record.get(key, 0) for run in alike)  # old: none
         for key in ("peak_memory", "checkpoint_bytes")
     )
     return SimilarRuns(where, len(records), float(speed), float(seconds), memory, checkpoint)
+
+
+def _nearest(runs: Sequence[StoredRun], spec: RunSpec, larger: bool = False) -> Sequence[StoredRun]:
+    """Choose the runs with the learner and the capacity of a spec, if there are any. larger: also those with a larger
+    capacity, since no run is faster with more versions: they correct for runs that shared their machine."""
+    learner = getattr(spec, "learner", None)
+    runs = [run for run in runs if {**spec.before(), **run.spec}.get("learner") == learner] or runs
+    fits = [run for run in runs if run.spec["capacity"] == spec.capacity]
+    fits += [run for run in runs if larger and run.spec["capacity"] > spec.capacity]
+    return fits or runs
 
 
 def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:

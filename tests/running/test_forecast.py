@@ -138,6 +138,22 @@ def test_of_published_runs_the_fast_ones_count(monkeypatch: pytest.MonkeyPatch, 
     assert 12 * 2048 / found.speed + found.evaluation == pytest.approx(60 + 0.8 * 20)
 
 
+def test_published_runs_of_larger_capacities_bound_the_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, two_runs: Plan
+) -> None:
+    """Runs at K = 8 on a machine that did other work; those at 16 took half as long, those at 1 a tenth."""
+    folder, spec = tmp_path / "published", replace(two_runs.runs[0].spec, capacity=8)
+    for seed, capacity, seconds, memory in ((0, 8, 600.0, 2), (1, 16, 300.0, 5), (2, 1, 60.0, 1)):
+        said = {"peak_memory": memory * 10**9}
+        write_run(folder, "spo", seed, capacity=capacity, seconds=seconds, settings=LIKE, said=said)
+    monkeypatch.setattr(forecast, "_published_runs", lambda: Store(folder).read_all())
+    found = forecast.similar_runs(spec, Store(tmp_path / "none"))
+    assert found is not None and (found.count, found.memory) == (2, 2 * 10**9)
+    assert 12 * 2048 / found.speed + found.evaluation == pytest.approx(300 + 0.2 * 300)
+    stored = forecast.similar_runs(spec, Store(folder))
+    assert stored is not None and (stored.count, stored.memory) == (1, 2 * 10**9)
+
+
 def test_phases_before_the_budget_take_their_time(tmp_path: Path) -> None:
     """A run of 3 + 9 phases in 60 seconds: another like it takes as long."""
     settings = {k: v for k, v in LIKE.items() if k != "device"} | {"fill_phases": 3}
