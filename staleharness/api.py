@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,6 +178,7 @@ def benchmark(
     plugin: Paths | None = None,
     out: str | Path = "results/stalebench",
     jobs: int | None = None,
+    restart: bool = False,
     progress: ProgressCallback | None = None,
 ) -> BenchmarkTable:
     """Run what is missing of one method in a track of StaleBench, and return the table of all methods with its rows.
@@ -186,7 +188,7 @@ def benchmark(
 
     track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
     quick: two seeds at the learning rates of PPO-clip (a preview, not a result). one_rate: all seeds at these rates.
-    add: a third party's bundle, whose rows are checked and listed with the others.
+    add: a third party's bundle, whose rows are checked and listed with the others. restart: as in `sweep`.
 
     Raises `UserError` before anything is written; `RunsFailed` where a run failed, once all others have ended;
     `KeyboardInterrupt` when stopped: the same call resumes.
@@ -211,15 +213,9 @@ def benchmark(
     others = third_party_runs(protocol, None if add is None else user_path(str(add)))
     look = look_seeds(protocol, quick, one_rate)
     if algo is not None:
-        name = benchmark_method(protocol, algo)
-        result = run_method(
-            protocol,
-            name,
-            store,
-            lambda stage: runner_for(stage, store, text_of(jobs)),
-            lambda stage, done: contextlib.nullcontext(CallbackListener(progress)),
-            look,
-        )
+        name, listener = benchmark_method(protocol, algo), contextlib.nullcontext(CallbackListener(progress))
+        make_runner = partial(runner_for, store=store, jobs=text_of(jobs))
+        result = run_method(protocol, name, store, make_runner, lambda *_: listener, look, restart)
         if result.interrupted:
             raise KeyboardInterrupt(f"stopped with {result.missing} runs to go")
         lost = {key: event for key, event in result.failed.items() if event["class"] != DIVERGED}
@@ -235,6 +231,7 @@ def simulate(
     env: str,
     algo: str = "ppo_clip",
     k: int = 1,
+    n: int | None = None,
     seed: int = 0,
     steps: float | str | None = None,
     preset: str | None = None,
@@ -249,10 +246,11 @@ def simulate(
         for phase in sh.simulate(env="Hopper", algo="vaco", k=8, learning_rate=1e-4):
             print(phase.metrics["lag_mean"], phase.seconds["learn"])
 
-    `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, bit for bit those that a
-    sweep stores; `seconds`; `scores` where the policy was evaluated, as it is after the last phase; and with
-    `keep_data` the `data` trained on, a `batch.Rollout` or `batch.Completions`. Between phases, your settings of
-    torch and your global random generators are restored; threads that simulate take turns. Raises `UserError` at once.
+    n, seed: one number each. settings: those of a run by name, as in `sweep(settings=...)`. The other arguments are
+    those of `plan`. Each record has `metrics`, bit for bit those that a sweep stores; `seconds`; `scores` where the
+    policy was evaluated, as it is after the last phase; and with `keep_data` the `data` trained on, a `batch.Rollout`
+    or `batch.Completions`. Between phases, your settings of torch and your global random generators are restored;
+    threads that simulate take turns. Raises `UserError` at once.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("seed", "keep_data")}
     with in_process_run.TURN:  # plugins load once, and trying out an environment may draw from global generators

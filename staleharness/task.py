@@ -165,6 +165,12 @@ class Task:
         schedule_of(spec)
 
     @classmethod
+    def unsuitable_method(cls, spec: RunSpec) -> str | None:
+        """Return why the method cannot work with the settings of a run, None where it can. A sweep that names no method
+        leaves it out, and `check` should raise a `UserError` for one that is named."""
+        return None
+
+    @classmethod
     def check_here(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this machine cannot run, though another might; called before it is started
         here."""

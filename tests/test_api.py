@@ -306,6 +306,11 @@ def test_the_data_of_each_phase_are_kept_on_request() -> None:
     assert next(sh.simulate(env="bit-chain", steps=4, horizon=4, batch=16)).data is None
 
 
+def test_simulate_takes_the_minibatches_of_a_generation_round() -> None:
+    updates = [list(sh.simulate(env="bit-chain", n=n, steps=4, horizon=4, batch=16)) for n in (1, 2)]
+    assert [len(phases) for phases in updates] == [4, 2]
+
+
 def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
     with pytest.raises(sh.UserError, match="these arguments give 2 runs"):
         sh.simulate(env="Pendulum", algo="spo,vaco")

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
+from ..errors import UserError
 from ..objectives import masked_mean
 from ..tokens.token_metrics import of_tails
 from ..training.base_learner import Gradient, Learner, Log, normalise
@@ -21,7 +22,7 @@ from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
 from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, OutputGradient
-from .spec import ControlSpec, check_closed_form
+from .spec import ControlSpec, no_closed_form
 
 
 class ControlData(NamedTuple):
@@ -253,7 +254,8 @@ class ControlLearner(Learner[ControlData, Part]):
             elif anchor == "proximal" and proximal == "ewma":
                 mean, log_std = self.policy.actor_with(self.shadow[0], batch.obs[flat])
             else:
-                check_closed_form(self.spec, self.algorithm)
+                if self.spec.mixes_versions:
+                    raise UserError(no_closed_form(self.algorithm))
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
             return self.policy.distribution.kl(mean, log_std, now.mean, now.log_std).view(shape)

@@ -205,12 +205,11 @@ class ControlSpec(RunSpec):
         return dataclasses.replace(short, num_steps=length, steps=steps, minibatches=small, evaluations=1)
 
 
-def check_closed_form(spec: ControlSpec, algorithm: Algorithm) -> None:
-    """Raise `UserError` where μ is a mixture of several versions, from which no KL has a closed form."""
-    if spec.mixes_versions:
-        options = algorithm.hyper_parameter_types()
-        remedy = [f"{name}=k3" for name, hint in options.items() if hint == KLEstimator]
-        raise UserError(
-            f"{algorithm.name} needs a KL from μ in closed form, and the μ of density=mixture has none; give "
-            f"{' or '.join([*remedy, 'density=component'])}"
-        )
+def no_closed_form(algorithm: Algorithm) -> str:
+    """Say that a method needs a KL from μ in closed form, which a mixture of several versions does not have."""
+    options = algorithm.hyper_parameter_types()
+    remedy = [f"{name}=k3" for name, hint in options.items() if hint == KLEstimator]
+    return (
+        f"{algorithm.name} needs a KL from μ in closed form, and the μ of density=mixture has none; give "
+        f"{' or '.join([*remedy, 'density=component'])}"
+    )

@@ -22,7 +22,7 @@ from ..training.method_descriptions import uses_behaviour_kl
 from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit, unsupported_space
 from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
-from .spec import ControlSpec, check_closed_form
+from .spec import ControlSpec, no_closed_form
 
 if TYPE_CHECKING:
     import gymnasium
@@ -53,12 +53,19 @@ class ControlTask(Task):
                 f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
             )
         check_copies(spec)
-        if spec.mixes_versions and uses_behaviour_kl(algorithm := make_algorithm(spec)):
-            check_closed_form(spec, algorithm)
+        if (reason := cls.unsuitable_method(spec)) is not None:
+            raise UserError(reason)
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
+
+    @classmethod
+    def unsuitable_method(cls, spec: RunSpec) -> str | None:
+        assert isinstance(spec, ControlSpec)
+        if not spec.mixes_versions or not uses_behaviour_kl(algorithm := make_algorithm(spec)):
+            return None
+        return no_closed_form(algorithm)
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:

@@ -200,6 +200,9 @@ def _expand(axes: GridAxes) -> Plan:
         run_settings = settings[env.id, method.label]  # including the method's, with paths as the family resolves them
         method_settings = {key: run_settings.get(key, value) for key, value in method.settings.items()}
         spec = family.settings.from_dict({**content, **run_settings, **cell, **method_settings}, "ALGO")
+        if not method.explicit and (reason := family.unsuitable_method(spec)) is not None:
+            notes[f"K={capacity}: {reason}"] = None
+            continue
         check(algorithm, spec, family.provides)
         family.check(family.on_this_machine(spec))
         spec = family.identified(spec)

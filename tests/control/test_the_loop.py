@@ -14,6 +14,7 @@ from small_specs import small_control
 from torch import Tensor
 from witness import MethodCalls
 
+from staleharness.api import plan
 from staleharness.base.streams import integer, stream
 from staleharness.batch import Rollout
 from staleharness.control.evaluation import SEED, evaluate
@@ -215,6 +216,17 @@ def test_a_mixture_has_no_divergence_in_closed_form(method: str, hyper: dict[str
     alone = replace(spec, capacity=1)  # one version is no mixture
     find_env(spec.env)[1].check(alone)
     finish(alone)
+
+
+def test_a_default_sweep_leaves_out_methods_with_a_kl_from_a_mixture() -> None:
+    settings = {"density": "mixture"}
+    default = plan(env="Hopper", k=[1, 2], seeds=1, settings=settings)
+    labels = {k: {run.label for run in default.runs if run.spec.capacity == k} for k in (1, 2)}
+    assert labels[1] - labels[2] == {"ppo_kl"} and "ppo_clip" in labels[2]
+    (note,) = default.notes
+    assert note.startswith("K=2: ppo_kl needs a KL from μ in closed form")
+    with pytest.raises(UserError, match="ppo_kl needs a KL from μ in closed form"):
+        plan(env="Hopper", k=2, seeds=1, algo="ppo_clip,ppo_kl", settings=settings)
 
 
 @pytest.mark.parametrize("settings", [{"hyper": {"estimator": "k3"}}, {"mechanism": "replay"}], ids=str)
