@@ -53,7 +53,7 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
         sentences.append(f"these runs cannot tell for {_names(unsure)}{reason}")
     if beyond:
         sentences.append(f"beyond the largest lag measured for {_names(beyond)}")
-    return [*sentences, *_on_unit(methods, log), *_on_drift(methods, log)]
+    return [*sentences, *_on_unit(methods), *_on_drift(methods, log)]
 
 
 def _names(methods: Sequence[MethodAdvice]) -> str:
@@ -61,7 +61,7 @@ def _names(methods: Sequence[MethodAdvice]) -> str:
     return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MAX_NAMES)
 
 
-def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
+def _on_unit(methods: Sequence[MethodAdvice]) -> list[str]:
     """Say what the verdicts are for other numbers of gradient steps per version."""
     methods = [m for m in methods if m.row["log"]["other_updates"]]  # others: runs that count no gradient steps
     if not methods:

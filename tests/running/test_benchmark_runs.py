@@ -246,6 +246,7 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path)
         ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the protocol chooses it"),
         ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),
         ({"algo": "ppo_clip", "add": "nowhere"}, "ADD=nowhere is not a folder of results"),
+        ({"algo": "tis", "quick": True, "one_rate": True}, "QUICK and ONE_RATE: 2 seeds or 2 at one rate; give one"),
     ],
     ids=str,
 )

@@ -154,7 +154,11 @@ LOOK_SEEDS = 2  # of a quick look
 
 
 def look_seeds(protocol: Protocol, quick: bool, one_rate: bool) -> int:
-    """Return the number of seeds of a look; 0: none, but the whole row."""
+    """Return the number of seeds of a look; 0: none, but the whole row. Raises `UserError` for both kinds of look."""
+    if quick and one_rate:
+        raise UserError(
+            f"QUICK and ONE_RATE: {LOOK_SEEDS} seeds or {len(protocol.seeds)} at one rate; give one of them"
+        )
     return LOOK_SEEDS if quick else len(protocol.seeds) if one_rate else 0
 
 
