@@ -282,4 +282,7 @@ _cached_noise = functools.lru_cache(maxsize=8)(_draw_noise)  # actors that share
 
 
 def _tensors(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
-    return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in arrays.items()}
+    copies = {key: np.array(value, order="C") for key, value in arrays.items()}
+    if wrong := next((key for key, array in copies.items() if array.dtype.kind not in "biuf"), None):
+        raise UserError(f"get_state of the environments returns {wrong!r}, which is not an array of numbers")
+    return {key: torch.from_numpy(array) for key, array in copies.items()}

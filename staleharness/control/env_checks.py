@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.text import plural
 from ..errors import UserError, one_line, shorten, type_and_message
 
 if TYPE_CHECKING:
@@ -24,12 +26,33 @@ def unsupported_space(observations: object, actions: object) -> str | None:
     from gymnasium.spaces import Box, Discrete
 
     def is_vector(space: object) -> bool:
-        return isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f"
+        return (
+            isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f" and space.dtype.itemsize <= 8
+        )
 
     if not is_vector(observations):
-        return f"observations {observations}; only flat vectors of real numbers (Box) are supported, no images"
+        supported = "only flat vectors of real numbers (Box, up to float64) are supported, no images"
+        return f"observations {observations}; {supported}"
     if not is_vector(actions) and not isinstance(actions, Discrete):
         return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
+    return None
+
+
+def sizes_of_spaces(vector: gymnasium.vector.VectorEnv) -> str:
+    """Sizes of observations and actions of a single environment: `3 observations and 2 choices`."""
+    observations, actions = vector.single_observation_space, vector.single_action_space
+    n = getattr(actions, "n", None)
+    text = plural(math.prod(actions.shape or ()), "action") if n is None else plural(int(n), "choice")
+    return f"{plural(math.prod(observations.shape or ()), 'observation')} and {text}"
+
+
+def normalising_wrapper(vector: gymnasium.vector.VectorEnv) -> str | None:
+    """Name the first wrapper with running statistics, around a vector or its environments; None without one."""
+    for layer in (vector, *getattr(vector.unwrapped, "envs", [])[:1]):
+        while hasattr(layer, "env"):
+            if (name := type(layer).__name__) in ("NormalizeObservation", "NormalizeReward"):
+                return name
+            layer = layer.env
     return None
 
 
@@ -61,6 +84,9 @@ def name_wrong_answers(env: str) -> Iterator[None]:
         of_others = {name.partition(".")[0] for name in modules} - {"staleharness", "gymnasium", "numpy", "functools"}
         if of_others or not methods or methods[0] not in ("reset", "step"):
             raise
+        if "unexpected keyword argument" in str(error):
+            signature = "reset(self, *, seed=None, options=None)" if methods[0] == "reset" else "step(self, action)"
+            raise UserError(f"ENV={env}: {type_and_message(error)}; define {signature}") from error
         values = {"reset": "an observation and an info", "step": "an observation, a reward, two flags and an info"}
         raise UserError(
             f"ENV={env}: gymnasium cannot take what {methods[0]} of an environment returns "
@@ -80,11 +106,14 @@ def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
 
 def _problem_of_step(step: Any, shape: tuple[int, ...]) -> str | None:
     """Part of a step that is wrong, and what it must be; rewards are numbers of the given shape."""
-    _, reward, _, _, info = step
+    _, reward, *flags, info = step
     rewards = np.asarray(reward)
     if rewards.shape != shape or rewards.dtype.kind not in "biuf" or isinstance(reward, list):
         numbers = f"an array of {shape[0]} numbers" if shape else "a number"
         return f"the reward {shorten(one_line(repr(reward)))}, which must be {numbers}"
+    for name, flag in zip(("terminated", "truncated"), flags, strict=True):
+        if shape and (not isinstance(flag, np.ndarray) or flag.shape != shape or flag.dtype != np.bool_):
+            return f"{name} {shorten(one_line(repr(flag)))}, which must be an array of {shape[0]} Booleans"
     if not isinstance(info, dict):
         return f"the info {shorten(one_line(repr(info)))}, which must be a dict"
     return None

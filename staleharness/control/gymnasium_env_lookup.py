@@ -5,9 +5,12 @@ and either with keywords of `gymnasium.make`, `module:Id-v0[option=value]`.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
 import importlib.metadata
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -117,33 +120,53 @@ def entry_point(env: str) -> str:
     return str(spec.entry_point) if spec else ""
 
 
-def code_file(env: str) -> Path | None:
-    """Return the file that defines a registered environment; None for one of an installed package, or without
-    a file."""
+def code_digest(env: str) -> str:
+    """Return the hash of how an environment is registered (class, keywords, time limit, wrappers) and of the user's
+    files that hold its class and wrappers; empty for gymnasium's own ids. Code of installed packages does not count."""
     import gymnasium
 
     name = parse(env)
     spec = gymnasium.registry.get(name.id) if name else None
-    point = spec.entry_point if spec else None
-    file: Path | None = None
+    if spec is None or (str(spec.entry_point).startswith("gymnasium.") and spec.id in _gymnasium_ids()):
+        return ""
+    wrappers = [[wrapper.entry_point, wrapper.kwargs] for wrapper in spec.additional_wrappers]
+    registration = [_plain(spec.entry_point), spec.kwargs, spec.max_episode_steps, wrappers]
+    lines = [json.dumps(registration, sort_keys=True, default=_plain)]
+    for point in (spec.entry_point, *(wrapper.entry_point for wrapper in spec.additional_wrappers)):
+        file = _code_file(point)
+        lines += [code_hash(file)] if file and file.is_file() and not package(file) else []
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _code_file(point: object) -> Path | None:
+    """Return the file of an entry point, `module:Class` or a callable; None without one."""
     if isinstance(point, str):
         *_, file = None, *module_files(point.partition(":")[0].split("."))
-    elif point is not None:
-        with contextlib.suppress(TypeError):  # of callables without a file
-            file = Path(inspect.getsourcefile(point) or "").resolve()
-    return file if file and file.is_file() and not package(file) else None
+        return file
+    with contextlib.suppress(TypeError):  # of callables without a file
+        return Path(inspect.getsourcefile(point) or "").resolve()  # type: ignore[arg-type]
+    return None
 
 
-def code_digest(env: str) -> str:
-    """Return the hash of the code in `code_file` and the user's files that it imports; empty where there is none."""
-    file = code_file(env)
-    return code_hash(file) if file else ""
+def _plain(value: object) -> str:
+    """Return a keyword that is not plain data as text without addresses, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(getattr(value, "__qualname__", repr(value))))
+
+
+@functools.cache
+def _gymnasium_ids() -> frozenset[str]:
+    """Return the ids that gymnasium itself registers."""
+    import gymnasium
+
+    return frozenset(re.findall(r'id="([^"]+)"', inspect.getsource(gymnasium.envs)))
 
 
 def _spelling(id: str) -> str | None:
     """Return an id as registered, matched in any case, of the newest version where none is given."""
     import gymnasium
 
+    if id in gymnasium.registry:
+        return id
     ids = {name.lower(): name for name in gymnasium.registry}
     versions = [name for name in ids if re.fullmatch(re.escape(id.lower()) + r"-v\d+", name)]
     newest = max(versions, key=lambda name: int(name.rpartition("-v")[2]), default="")

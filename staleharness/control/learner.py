@@ -20,6 +20,7 @@ from ..training.hook_checks import loss_of, targets_of, value_loss_of
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
+from .functional_mlp import SIZES
 from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec, no_closed_form
@@ -167,6 +168,8 @@ class ControlLearner(Learner[ControlData, Part]):
     def _full_mask(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
         """The mask [R, T] of a minibatch, ones, and the share of each decision in its mean."""
         if shape not in self.full_masks:
+            if len(self.full_masks) == SIZES:  # rows that are masked out differ from phase to phase
+                del self.full_masks[next(iter(self.full_masks))]
             mask = torch.ones(shape, device=self.policy.device)
             self.full_masks[shape] = mask, mask / mask.numel()
         return self.full_masks[shape]
@@ -179,7 +182,7 @@ class ControlLearner(Learner[ControlData, Part]):
         if self.compiled_loss is not None:
             decisions = self._decisions(part, now, advantage, mask)
             if (outputs := self.compiled_loss(decisions)) is not None:
-                return decisions, outputs[0], outputs[1].flatten()
+                return decisions, outputs[0], outputs[1].flatten().contiguous()
         with torch.enable_grad():
             for leaf in (now.logp, now.mean, now.log_std):  # inputs that a method's loss may depend on
                 leaf.requires_grad_()
@@ -206,7 +209,7 @@ class ControlLearner(Learner[ControlData, Part]):
         with torch.enable_grad():
             loss = masked_mean(value_loss_of(self.algorithm, inputs), mask)
             (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, inputs.value)
-        return loss.detach(), of_value.flatten()
+        return loss.detach(), of_value.flatten().contiguous()
 
     def _targets(self, now: Evaluation) -> Targets:
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""

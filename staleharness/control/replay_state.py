@@ -42,8 +42,8 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         behind `get_attr("np_random")`. Raises `ValueError` otherwise.
 
     What must hold: an environment draws only from its `np_random`, and carries nothing from one episode to
-    the next but that generator. `set_state` compares the observations and the generators at the end of the
-    replay with those of `get_state` and raises `RuntimeError` when they differ.
+    the next but that generator. `set_state` compares the last step (observations, rewards, ends of episodes) and the
+    generators at the end of the replay with those of `get_state` and raises `RuntimeError` when they differ.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -58,6 +58,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         self._age = np.zeros(self.num_envs, dtype=np.int64)  # steps since then
         self._actions: list[NDArray[Any]] = []  # the last max(age) steps' actions, of all environments
         self._observations: NDArray[Any] | None = None
+        self._last_step = self._no_step()  # reward, terminated and truncated [3, N]
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -72,18 +73,18 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         for i in np.flatnonzero(mask).tolist():
             self._start_states[i], self._seeds[i] = state_of(generators[i]), seeds[i]
         observations, infos = self.env.reset(seed=list(seeds), options=options and dict(options))
-        self._age[mask] = 0
+        self._age[mask], self._last_step[:, mask] = 0, 0
         self._forget()
         self._observations = np.array(observations)
         return observations, infos
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step like the vector itself; notes the actions."""
+        self._actions.append(np.array(actions))  # an environment may change its own in place
         result: tuple[Any, Any, Any, Any, dict[str, Any]] = self.env.step(actions)
-        self._actions.append(np.array(actions))
         self._age += 1
         self._forget()
-        self._observations = np.array(result[0])
+        self._observations, self._last_step = np.array(result[0]), np.array(result[1:4], dtype=np.float64)
         return result
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -98,6 +99,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
             "began": pack(self._start_states),
             "generators": pack([state_of(generator) for generator in self._generators()]),
             "observations": self._observations.copy(),
+            "last_step": self._last_step.copy(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -115,24 +117,30 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         self.env.reset(seed=[0] * self.num_envs)
         done = np.zeros(self.num_envs, dtype=np.bool_)
         observations: NDArray[Any] = arrays["observations"]
+        last_step = self._no_step()
         for k in range(length + 1):
             starting = age == length - k
             if starting.any():
                 observations = self._restart(starting, start_states, seeds)
                 done &= ~starting
+                last_step[:, starting] = 0
             if k < length:
                 if done.any():
                     self.env.reset(options={"reset_mask": done.copy()})
-                observations, _, terminated, truncated, _ = self.env.step(arrays["actions"][k])
-                done = np.asarray(terminated) | np.asarray(truncated)
+                observations, *last, _ = self.env.step(np.array(arrays["actions"][k]))
+                last_step = np.array(last, dtype=np.float64)
+                done = (last_step[1] != 0) | (last_step[2] != 0)
         self._start_states, self._seeds, self._age = start_states, seeds, age.copy()
         self._actions = list(arrays["actions"])
-        self._observations = np.array(observations)
+        self._observations, self._last_step = np.array(observations), last_step
 
         now, then = self._observations, arrays["observations"].astype(self._observations.dtype)
         generators = [state_of(generator) for generator in self._generators()]
         equal = np.array([x.tobytes() == y.tobytes() for x, y in zip(now, then, strict=True)])  # NaN too
         equal &= [x == y for x, y in zip(generators, unpack(arrays["generators"]), strict=True)]
+        if "last_step" in arrays:  # not in older states
+            steps = zip(last_step.T, arrays["last_step"].T, strict=True)
+            equal &= [x.tobytes() == y.tobytes() for x, y in steps]
         if not equal.all():
             raise RuntimeError(
                 "replaying the actions did not lead back to the saved state in environments "
@@ -158,6 +166,10 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         `AsyncVectorEnv`.
         """
         return tuple(self.env.get_attr("np_random"))
+
+    def _no_step(self) -> NDArray[np.float64]:
+        """Return reward, terminated and truncated [3, N] of environments that were just reset."""
+        return np.zeros((3, self.num_envs))
 
     def _forget(self) -> None:
         """Drop the actions that no running episode needs."""

@@ -23,7 +23,7 @@ from ..training.phase_record import PhaseData, Scores
 from ..training.sample_ledger import Count, Flow
 from .action_distributions import far_bounds
 from .evaluation import evaluate
-from .gymnasium_env_lookup import code_digest, code_file
+from .gymnasium_env_lookup import code_digest
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .native_actor_critic import policy_for
@@ -105,8 +105,7 @@ class ControlSimulation(Simulation[ControlData]):
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
         drawn = read_lag(spec.lag).drawn
         if spec.env_digest and code_digest(spec.env) != spec.env_digest:
-            reason = "(or a file that it imports) was edited since the run was planned"
-            raise Changed(f"{code_file(spec.env)} {reason}; start the sweep again")
+            raise Changed(f"the code of ENV={spec.env} was edited since the run was planned; start the sweep again")
         with contextlib.ExitStack() as stack:  # actors of a schedule, or in processes, have environments of their own
             env = task.vector(spec.env, spec.num_envs if drawn else 1, spec.threads if drawn else 1)
             stack.callback(env.close)

@@ -59,7 +59,7 @@ class ControlSpec(RunSpec):
     keep: Literal["last", "best", "none"] = later("last", before="last")
     start: str = later("", before="")  # folder of a finished run whose policy this one begins with
     start_digest: str = later("", before="")  # of that policy, filled in when a run is planned
-    env_digest: str = later("", before="")  # of the user's file of a gymnasium id, filled in when a run is planned
+    env_digest: str = later("", before="")  # of the code and registration of a gymnasium id, filled in likewise
 
     # evaluation: the newest policy, frozen statistics, fixed seeds
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last

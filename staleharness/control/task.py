@@ -19,7 +19,15 @@ from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from ..training.method_descriptions import uses_behaviour_kl
-from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit, unsupported_space
+from .env_checks import (
+    FIRST_END,
+    checked_step,
+    name_wrong_answers,
+    normalising_wrapper,
+    sizes_of_spaces,
+    time_limit,
+    unsupported_space,
+)
 from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
 from .spec import ControlSpec, no_closed_form
@@ -48,10 +56,8 @@ class ControlTask(Task):
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         assert isinstance(spec, ControlSpec)
-        if spec.start and (widths := read_policy(policy_path(spec.start)).hidden) != spec.hidden:
-            raise UserError(
-                f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
-            )
+        if spec.start:
+            cls._check_start(spec)
         check_copies(spec)
         if (reason := cls.unsuitable_method(spec)) is not None:
             raise UserError(reason)
@@ -59,6 +65,20 @@ class ControlTask(Task):
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
+
+    @classmethod
+    def _check_start(cls, spec: ControlSpec) -> None:
+        """Raise `UserError` for a policy to begin with whose networks are not those of a run."""
+        policy = read_policy(policy_path(spec.start))
+        if (widths := policy.hidden) != spec.hidden:
+            raise UserError(
+                f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
+            )
+        if policy.env == spec.env:
+            return
+        with contextlib.closing(cls().vector(spec.env, 1, 1)) as vector:
+            if (its := policy.spaces) != (own := sizes_of_spaces(vector)):
+                raise UserError(f"start={spec.start}: its policy is for {its}, and {spec.env} has {own}")
 
     @classmethod
     def unsuitable_method(cls, spec: RunSpec) -> str | None:
@@ -108,6 +128,12 @@ class ControlTask(Task):
         if problem := unsupported_space(vector.single_observation_space, vector.single_action_space):
             vector.close()
             raise UserError(f"ENV={env} has {problem}")
+        if name := normalising_wrapper(vector):
+            vector.close()
+            raise UserError(
+                f"ENV={env} has the wrapper {name}, whose statistics begin anew in each evaluation; leave it out, as "
+                "runs normalise observations and rewards themselves"
+            )
         check_steps(vector, env)
         return vector
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..base.text import plural
 from ..errors import UserError
 
 if TYPE_CHECKING:
@@ -98,6 +99,13 @@ class StoredPolicy:
     def hidden(self) -> tuple[int, ...]:
         """Widths of the tanh layers."""
         return tuple(len(bias) for _, bias in self.layers("actor")[:-1])
+
+    @property
+    def spaces(self) -> str:
+        """Sizes of observations and actions: `3 observations and 2 choices`."""
+        layers = self.layers("actor")
+        actions = "choice" if self.first_choice is not None else "action"
+        return f"{plural(layers[0][0].shape[1], 'observation')} and {plural(len(layers[-1][1]), actions)}"
 
     def act(self, observation: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
         """Return actions [N, A], or choices [N], for raw observations [N, D]; without N for one observation [D].

@@ -92,12 +92,15 @@ def goes_on_from_a_saved_state(family: type[ControlTask], env: str) -> None:
 
     A vector without the two methods is wrapped by the harness, which replays the actions instead.
     """
+    import torch
+
     from ..control.replay_state import restorable
 
     vector: Any = restorable(_make(family, env), env)
     vector.reset(seed=5)
     _play(vector, STEPS, seed=6)
-    state = {key: np.array(value, copy=True) for key, value in vector.get_state().items()}
+    arrays = {key: torch.from_numpy(np.array(value, order="C")) for key, value in vector.get_state().items()}
+    state = {key: array.numpy() for key, array in arrays.items()}  # as from a checkpoint
     straight = _play(vector, STEPS, seed=7)
     repeat: Any = restorable(_make(family, env), env)
     repeat.set_state(state)

@@ -14,14 +14,16 @@ from needs import needs_compiler
 from torch import Tensor
 from whole_runs import assert_resumes
 
-from staleharness.algorithm import ALGORITHMS, unmet
+from staleharness.algorithm import ALGORITHMS, Algorithm, unmet
 from staleharness.base.cpp_library import compiler_version
+from staleharness.batch import Decisions, PolicyLoss, Values
 from staleharness.control import native_actor_critic
 from staleharness.control.action_distributions import Categorical, Distribution, Gaussian
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
 from staleharness.running.run_record import fingerprint
+from staleharness.training import loop
 from staleharness.training.loop import simulation_of
 from staleharness.training.optimiser import AdamW
 
@@ -176,6 +178,25 @@ def test_the_gradient_and_step_of_every_method_equal_those_of_torch(method: str)
     assert float((gradients[1] - gradients[0]).abs().max()) < 1e-6 * largest
     assert float((stepped[1] - stepped[0]).abs().max()) < 1e-6
     assert float((stepped[0] - before).abs().max()) > 1e-5
+
+
+class _Expanding(Algorithm):
+    """A method whose losses have gradients that torch gives as one number for all decisions."""
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(1e-3 * (d.target_logp - d.behaviour_logp).sum().square().expand_as(d.mask))
+
+    def value_loss(self, v: Values) -> Tensor:
+        return ((v.value - v.target).sum() / v.mask.sum()).square().expand_as(v.mask)
+
+
+def test_gradients_without_memory_of_their_own_are_read_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(SMALL, algorithm="spo", epochs=1)
+    norms = []
+    for learner in ("torch", "native"):
+        monkeypatch.setattr(loop, "make_algorithm", lambda spec: _Expanding())
+        norms.append([record.metrics["grad_norm"] for record in simulation_of(replace(spec, learner=learner))])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])

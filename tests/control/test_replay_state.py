@@ -121,6 +121,47 @@ def test_a_replayed_vector_goes_on_bit_for_bit(make: Callable[[], gymnasium.Env[
     assert_identical(rollout(vector, 300, seed=2), expected)
 
 
+class Halving(Walk):
+    """A walk that changes its action in place."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        action *= 0.5
+        return super().step(action)
+
+
+def test_environments_may_change_their_actions_in_place() -> None:
+    vector, other = sync(Halving), sync(Halving)
+    vector.reset(seed=4)
+    rollout(vector, 37, seed=0)
+    state = vector.get_state()
+    other.set_state(state)
+    assert_identical(rollout(other, 50, seed=2), rollout(vector, 50, seed=2))
+    for _ in range(2):
+        sync(Halving).set_state(state)  # the replay leaves the state as it was
+
+
+class Scaled(Walk):
+    """A walk whose rewards depend on the number of steps of all its episodes."""
+
+    steps = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        observation, _, *rest = super().step(action)
+        return observation, 1.0 / self.steps, *rest
+
+
+def test_rewards_that_depend_on_earlier_episodes_are_not_replayed() -> None:
+    vector, other = sync(Scaled), sync(Scaled)
+    vector.reset(seed=4)
+    rollout(vector, 37, seed=0)
+    state = vector.get_state()
+    with pytest.raises(RuntimeError, match="did not lead back to the saved state"):
+        other.set_state(state)
+    del state["last_step"]  # as in checkpoints of earlier versions
+    other.set_state(state)
+
+
 def test_recording_changes_nothing_that_the_environments_do() -> None:
     plain, recorded = SyncVectorEnv([Walk] * 3, autoreset_mode=AutoresetMode.DISABLED), sync(Walk)
     np.testing.assert_array_equal(plain.reset(seed=1)[0], recorded.reset(seed=1)[0])

@@ -269,6 +269,10 @@ def test_a_run_starts_from_a_stored_policy(run: StoredRun, tmp_path: Path) -> No
 def test_a_policy_that_cannot_be_started_from_is_one_line(settings: Any, words: str, run: StoredRun) -> None:
     with pytest.raises(UserError, match=words):
         sh.plan(env="Pendulum", algo="ppo_clip", settings=SMALL | {"start": str(run.path)} | settings)
+    with pytest.raises(
+        UserError, match=r"its policy is for 3 observations and 1 action, and CartPole-v1 has 4 obs.* 2 ch"
+    ):
+        sh.plan(env="CartPole", algo="ppo_clip", settings=SMALL | {"start": str(run.path)})
     with pytest.raises(UserError, match=r"its actor has layers"):
         simulation(env="MountainCarContinuous-v0", start=str(run.path))
 

@@ -19,6 +19,7 @@ from small_specs import small_control
 
 from staleharness.base import cancellation
 from staleharness.control import env_checks, evaluation
+from staleharness.control.replay_state import ReplayState
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
@@ -78,6 +79,51 @@ def test_a_vector_without_state_is_resumed_by_replay() -> None:
 def test_a_vector_that_resets_by_itself_is_refused(task: type[ControlTask]) -> None:
     with pytest.raises(UserError, match=r"ENV=Pendulum-v1 resets by itself .*AutoresetMode\.DISABLED"):
         ControlSimulation(SMALL, task())
+
+
+class Clock(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vector with a number in its state."""
+
+    clock: Any = 0
+
+    def step(self, actions: Any) -> Any:
+        self.clock += 1
+        return self.env.step(actions)
+
+    def get_state(self) -> dict[str, Any]:
+        return {**self.env.get_state(), "clock": self.clock}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.clock = int(state["clock"])
+        self.env.set_state({name: value for name, value in state.items() if name != "clock"})
+
+
+class Clocked(Plain):
+    def make(self, env: str, num_envs: int, threads: int) -> Any:
+        return Clock(ReplayState(super().make(env, num_envs, threads)))
+
+
+def test_a_state_may_hold_numbers_but_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ControlSimulation(SMALL, Clocked()), ControlSimulation(SMALL, Clocked())
+    first.advance()
+    second.load_state_dict(first.state_dict())
+    assert second.advance().metrics["policy_loss"] == first.advance().metrics["policy_loss"]
+    goes_on_from_a_saved_state(Clocked, "Pendulum-v1")
+    monkeypatch.setattr(Clock, "clock", "noon", raising=False)
+    text = ControlSimulation(SMALL, Clocked())
+    with pytest.raises(UserError, match="get_state of the environments returns 'clock', which is not an array of num"):
+        text.state_dict()
+
+
+class Normalised(Plain):
+    def make(self, env: str, num_envs: int, threads: int) -> Any:
+        make = lambda: gymnasium.wrappers.NormalizeReward(gymnasium.make(env))  # noqa: E731
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=self.mode)
+
+
+def test_a_wrapper_with_running_statistics_is_refused() -> None:
+    with pytest.raises(UserError, match="ENV=Pendulum-v1 has the wrapper NormalizeReward, whose statistics begin anew"):
+        ControlSimulation(SMALL, Normalised())
 
 
 def test_a_vector_that_cannot_be_replayed_is_refused_early() -> None:

@@ -18,6 +18,7 @@ from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import environment, process
 
+from staleharness.control.gymnasium_env_lookup import code_digest
 from staleharness.errors import Changed, UserError
 from staleharness.running.plan import plan
 from staleharness.study import ask
@@ -190,12 +191,57 @@ def test_an_edit_of_a_file_with_gymnasium_ids_expires_its_runs(tmp_path: Path) -
         with loaded_plugins(file):
             runs.append(plan(question).runs[0])
             if len(runs) == 3:
-                with pytest.raises(Changed, match=r"own\.py \(or a file that it imports\) was edited since the run"):
+                with pytest.raises(Changed, match=r"code of ENV=Stranger/Reach-v0\[flatten=true\] was edited since"):
                     simulation_of(runs[0].spec, tmp_path)
     first, comment, edit = (run.run_id for run in runs)
     assert first == comment != edit
-    (spec,) = (run.spec for run in plan(ask(env="CartPole", algo="ppo_clip", seeds="1")).runs)
-    assert spec.to_dict().get("env_digest", "") == "", "an installed package's code does not count"
+
+
+REGISTRATION = """
+import gymnasium
+gymnasium.register(
+    "Mine/Pendulum-v0",
+    "gymnasium.envs.classic_control:PendulumEnv",
+    max_episode_steps=9,
+    additional_wrappers=(Half.wrapper_spec(),),
+    kwargs={"g": 1.0},
+)
+"""
+WRAPPER = """
+import gymnasium
+class Half(gymnasium.RewardWrapper, gymnasium.utils.RecordConstructorArgs):
+    def __init__(self, env):
+        gymnasium.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+    def reward(self, reward):
+        return 0.5 * reward
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*Overriding environment")
+@pytest.mark.parametrize("edit", ["max_episode_steps=9", '"g": 1.0', "(Half.wrapper_spec(),)", "0.5 * reward"])
+def test_an_edit_of_a_registration_expires_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str) -> None:
+    """The class may be gymnasium's own; its time limit, keywords and the user's wrapper are not."""
+    monkeypatch.syspath_prepend(tmp_path)
+    changes = {"max_episode_steps=9": "max_episode_steps=8", '"g": 1.0': '"g": 2.0', "0.5 * reward": "0.25 * reward"}
+    digests = []
+    for is_edited in (False, True):
+        text = f"{WRAPPER}|{REGISTRATION}"
+        wrapper, registration = (text.replace(edit, changes.get(edit, "()")) if is_edited else text).split("|")
+        (tmp_path / "half_reward.py").write_text(wrapper)
+        (tmp_path / "mine.py").write_text(f"from half_reward import Half\n{registration}")
+        with loaded_plugins(tmp_path / "mine.py"):
+            digests += [plan(ask(env="Mine/Pendulum-v0", algo="ppo_clip", seeds="1")).runs[0].spec.env_digest]
+            digests += [code_digest("Mine/Pendulum-v0")]
+        sys.modules.pop("half_reward", None)
+    first, again, edited, _ = digests
+    assert first == again != edited and len(first) == 16
+
+
+def test_ids_of_gymnasium_itself_have_no_digest() -> None:
+    own = [id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("gymnasium.envs.")]
+    listed = [id for id in own if "Mine" not in id]
+    assert len(listed) > 30 and not any(map(code_digest, listed))
 
 
 @pytest.mark.long
