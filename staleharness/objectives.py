@@ -97,6 +97,15 @@ def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return (log_ratio * mask).sum(1).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
+def sequence_sample_size(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """Effective sample size of the weights of whole rows, as a fraction in (0, 1], from log w [B, T] per decision. It
+    depends on no scale, so that weights beyond the limit of `sequence_log_ratio` are taken relative to the largest."""
+    total, rows = (log_ratio * mask).sum(1).clamp(-1e30, 1e30), mask.sum(1) > 0
+    largest = total.where(rows, -1e30).max()
+    total = (total - largest.where((total.abs() > LOG_RATIO_LIMIT).any(), 0.0)).where(rows, 0.0)
+    return effective_sample_size(total.exp(), rows.to(total.dtype))
+
+
 def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the size of the next gradient step, whatever the method.
 
@@ -105,8 +114,7 @@ def step_factor(d: Decisions, rule: StepSize) -> float:
       staleness binds; otherwise steps × rate does (arXiv:2607.01083)
     """
     if rule == "ess":
-        weight = sequence_log_ratio(d.target_logp.detach() - d.behaviour_logp, d.mask).exp()
-        return float(effective_sample_size(weight, (d.mask.sum(1) > 0).to(weight.dtype)).sqrt())
+        return float(sequence_sample_size(d.target_logp.detach() - d.behaviour_logp, d.mask).sqrt())
     if rule == "inverse_lag":
         return 1.0 / max(1.0, float(masked_mean(d.lag, d.mask)))
     return 1.0

@@ -235,8 +235,22 @@ def test_the_ess_rule_looks_at_untruncated_weights() -> None:
     """One of four completions e^15 times as likely as the others: an effective sample of one."""
     d = decisions([[math.exp(15.0)], [1.0], [1.0], [1.0]], 1.0)
     assert step_factor(d, "ess") == pytest.approx(0.5, rel=1e-5)
-    halves = decisions([[math.exp(30.0)], [math.exp(40.0)], [0.0001], [1.0]], 1.0)  # both beyond e^20: equal
-    assert step_factor(halves, "ess") == pytest.approx(math.sqrt(0.5), rel=1e-5)
+    far = decisions([[math.exp(30.0)], [math.exp(40.0)], [0.0001], [1.0]], 1.0)
+    assert step_factor(far, "ess") == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("shift", [-50.0, -3.0, 0.0, 3.0, 50.0])
+def test_the_sample_size_of_rows_depends_on_no_scale(shift: float) -> None:
+    """Also where the weights of all rows are beyond e^±20; compared with weights in float64."""
+    log_w = torch.randn(6, 9, generator=torch.Generator().manual_seed(0)) / 3 + shift
+    mask = torch.ones(6, 9)
+    mask[4, 5:], mask[5] = 0.0, 0.0  # a shorter row, and one that does not count
+    total = (log_w * mask).double().sum(1)[:5]
+    if shift:
+        total = total - total.max()
+    expected = total.exp().sum().square() / (5 * total.exp().square().sum())
+    assert float(objectives.sequence_sample_size(log_w, mask)) == pytest.approx(float(expected), rel=1e-3)
+    assert float(objectives.sequence_sample_size(log_w[5:], mask[5:])) == 0.0
 
 
 def test_the_ess_rule_weighs_against_the_policy_that_acted() -> None:

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from ..batch import Completions, Decisions, PolicyLoss
-from ..objectives import effective_sample_size, importance_ratio, masked_mean, sequence_log_ratio, total_variation
+from ..objectives import (
+    effective_sample_size,
+    importance_ratio,
+    masked_mean,
+    sequence_log_ratio,
+    sequence_sample_size,
+    total_variation,
+)
 
 TAIL = math.log(2.0)  # size of a log-ratio from which a decision is in the tails
 
@@ -60,7 +67,7 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     return {
         "tv": total_variation(token, mask),
         "ess": effective_sample_size(token, mask),
-        "ess_sequence": effective_sample_size(sequence, rows),
+        "ess_sequence": sequence_sample_size(log_ratio, mask),
         "kl_k1": -masked_mean(log_ratio, mask),
         "kl_k3": masked_mean(token - 1.0 - log_ratio, mask),
         "chi2": masked_mean(token.square(), mask) - 1.0,
