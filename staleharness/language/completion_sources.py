@@ -144,9 +144,10 @@ class ScheduledCompletions:
         keys = list(zip(schedule.nth[first].tolist(), schedule.actor[first].tolist(), strict=True))
         if schedule.apart:  # a row that has ended does not show later versions; the others of its group do
             versions[:] = versions.max(0)
-        if plan.every:
+        changes = np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1
+        if plan.every and not (changes % plan.every).any():  # else a trace whose rows were scaled to another length
             return self.sampler.request(problems, keys, versions[:, :: plan.every], plan.every), problems
-        starts = [0, *(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist()]
+        starts = [0, *changes.tolist()]
         ends = (*starts[1:], length)
         return self.sampler.request(problems, keys, versions[:, starts], length, ends), problems
 

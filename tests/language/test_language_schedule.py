@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from language_fixtures import Specs
 from races import but_assigned, change_inside, digests_and_metrics, kill_one
 from schedules import Group, lock_step, schedule
 from tiny_model import write_problems
+from trace_tables import trace_table
 
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
 from staleharness.language.spec import LanguageSpec
 from staleharness.rollout_schedule import NEVER, Demand, Schedule
 from staleharness.task import find_env
-from staleharness.trace import read_trace
+from staleharness.trace import read_trace, trace_bytes
 from staleharness.training.loop import simulation_of
 
 GivenSchedule = Callable[[Callable[[Demand], Schedule]], None]
@@ -82,6 +84,29 @@ def test_rows_have_their_prompts_versions_and_masks(given_schedule: GivenSchedul
     simulation.learner.begin(made, 1)
     (part,) = simulation.learner.minibatches(0)
     assert torch.equal(part.mask, made.mask * made.kept) and float(part.mask.sum()) < float(made.mask.sum())
+
+
+@pytest.mark.parametrize("length", [4, 8, 10])
+def test_a_scaled_trace_acts_with_its_versions_in_proportion(spec: Specs, tmp_path: Path, length: int) -> None:
+    """Rows of 16 decisions between which weights are fetched every 4: scaled, they change at other places."""
+    lines = [(a, n, n, 0, float(n), n + 0.5) for n in range(3) for a in (0, 1) for _ in range(3)]
+    table = trace_table(16, lines, rows_per_group=3)
+    last = table["phase"] == 2
+    table.loc[last, "versions"] = pd.Series([[0, 1, 2]] * 6, index=table.index[last])
+    table.loc[last, "ends"] = pd.Series([[4, 8, 16]] * 6, index=table.index[last])
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(trace_bytes(table, {"source": "actors", "decisions": 16, "fetch": 4}))
+    lag = f"trace[file={path},lengths=scale]"
+    asked = spec(capacity=3, prompts=2, steps=3, completion_tokens=length, lag=lag)
+    simulation: Any = simulation_of(asked)
+    for _ in range(2):
+        simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(2, simulation.gradient_steps))
+    made = simulation.collect(2).data
+    expected = np.repeat([0, 1, 2], [length // 4 + (length % 4 > 0), length // 4, length // 2])[:length]
+    assert len(expected) == length and float(made.mask.sum()) > 6 * length / 3
+    for row, mask in zip(made.version.numpy(), made.mask.numpy() > 0, strict=True):
+        assert row[mask].tolist() == expected[: len(mask)][mask].tolist()
 
 
 @pytest.mark.parametrize(
