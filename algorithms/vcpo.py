@@ -19,7 +19,7 @@ class VCPO(Algorithm):
     Maximises  sg(min(w_i, cap)) A_i Σ_t log π_t  with w_i = Π_t π_t/μ_t, no clip. Two additions:
 
     The step size is multiplied by √min(1, ρ/ρ_on), ρ = ESS/B of the *untruncated* w of the minibatch (eq. 5).
-    log w is limited to ±20: where it is beyond for all completions, they have equal weights, and the step is a full one.
+    log w is limited to ±20: where it is beyond for all completions, their weights are equal, and the step is full.
 
     The baseline of a group minimises the variance of the off-policy gradient, b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²
     with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ, which is 0 if all rewards of the group are equal. The learner

@@ -253,6 +253,8 @@ def simulate(
     threads that simulate take turns. Raises `UserError` at once.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("seed", "keep_data")}
+    if "settings" in settings:
+        raise UserError("simulate takes settings by name, without settings=...: simulate(..., learning_rate=1e-4)")
     with in_process_run.TURN:  # plugins load once, and trying out an environment may draw from global generators
         grid_plan = plan(**arguments, seeds=[seed])
     if len(grid_plan.runs) != 1:

@@ -162,7 +162,8 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def bound(self, demand: Demand) -> int | None:
-        """Return the largest lag in phases that the model's pipeline rules allow; None where they set no bound."""
+        """Return the bound of the model's pipeline rules on lag, in phases; None where they set none. Rows that finish
+        out of order can be older, where the rule is on what may begin."""
         return None
 
     def oldest(self, phase: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-PLUS = re.compile(r"\+(?![^\[]*\])")  # outside of brackets
+PLUS = re.compile(r"\+(?=[^\W\d])(?![^\[]*\])")  # before a name, outside of brackets: not that of 1e+16
 NONE = "none"
 """Value of MISMATCH where the trainer's own policy samples."""
 

@@ -314,6 +314,8 @@ def test_simulate_takes_the_minibatches_of_a_generation_round() -> None:
 def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
     with pytest.raises(sh.UserError, match="these arguments give 2 runs"):
         sh.simulate(env="Pendulum", algo="spo,vaco")
+    with pytest.raises(sh.UserError, match="simulate takes settings by name"):
+        sh.simulate(env="Pendulum", settings={"epochs": 1})
     with pytest.raises(sh.UserError, match="did you mean 'epochs'"):
         sh.simulate(env="Pendulum", epoch=1)
 

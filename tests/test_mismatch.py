@@ -207,6 +207,8 @@ def test_a_model_that_changes_nothing_is_refused() -> None:
         ("noise[sigma=0.4]", "noise:0.4"),
         ("fp8+sampling[top_p=0.95]", "fp8+sampling[top_p=0.95]"),
         ("noise[fixed=true]+int8", "noise[fixed=true]+int8"),
+        ("noise:1e+2+fp8", "noise:100.0+fp8"),
+        ("sampling[temperature=1e16]+fp8", "sampling:1e+16+fp8"),
     ],
 )
 def test_one_model_has_one_text(text: str, canonical: str) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import UserError
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .exporter import EXPORTERS, FILLING, HISTOGRAM, final_scores, phases
 
 PROJECT = "staleharness"
+DIGEST = "metrics.sha256"  # in the folder of a run: digest of its metrics
 
 
 @EXPORTERS.register("wandb", "nothing was sent; wandb sync {folder}/wandb/offline-run-*", extra="wandb")
@@ -21,11 +23,17 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write `<folder>/wandb/offline-run-<time>-<id>` of each run that is not there yet.
 
     W&B writes into a separate folder first; only a finished run is moved into place. Nothing is sent. Raises
-    `UserError`, before anything is written, for a run whose tables are damaged.
+    `UserError`, before anything is written, for a run whose tables are damaged, or that is there with other results.
     """
     runs, place = list(runs), folder / "wandb"
     for run in runs:
         phases(run)
+        for file in place.glob(f"offline-run-*-{run.id}/{DIGEST}"):
+            if file.read_text() != run.record["metrics_sha256"]:
+                raise UserError(
+                    f"{file.parent} holds other results of {run.label} seed {run.seed}, which was run again since; "
+                    "give another folder (TO=...), or delete that one"
+                )
     place.mkdir(exist_ok=True)
     folders = []
     for run in runs:
@@ -78,4 +86,5 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         session.summary[name] = value
     session.finish()
     (folder_of_run,) = scratch.glob(f"wandb/offline-run-*-{run.id}")
+    (folder_of_run / DIGEST).write_text(run.record["metrics_sha256"])
     return folder_of_run

@@ -117,10 +117,10 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
     mapping = {} if columns is None else _read_columns(columns, names, path.name)
     if columns is None:
         name, system = lag_column(names, f"LOG={path.name}")
-        counts = "count" if name == "lag" and "count" in names else None
     else:
-        name, counts = mapping["lag"], mapping.get("count")
+        name = mapping["lag"]
         system = system_of(name) or UNKNOWN
+    counts = mapping.get("count") or ("count" if name == "lag" and "count" in names else None)
     log, runs = _read(path, name, counts, names, system), runs_of(path)
     drift = log.drift if runs == 1 else None  # a change from one run to the next would not be drift
     log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs, drift=drift)

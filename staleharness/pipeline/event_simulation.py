@@ -211,7 +211,7 @@ class _EventLoop:
         """Pause generation while `capacity` batches wait or train."""
         batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state == "training")
         if self.pipeline.full == "pause" and self.pipeline.capacity is not None and batches >= self.pipeline.capacity:
-            self.slots.pause(now)
+            self.slots.pause(now, "queue")
 
     def abort_stale(self, now: float) -> None:
         """Abort groups under way that are too old to be trained on."""

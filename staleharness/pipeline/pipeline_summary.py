@@ -25,7 +25,7 @@ EXPLANATIONS = {
     "trainer": "the trainer works all the time: more slots or a higher cap change nothing",
     "generation": "the slots work all the time: the trainer waits for rows",
     "admission": "slots stand idle because the cap lets no row begin",
-    "queue": "finished groups find no room in the queue",
+    "queue": "the queue is full: finished groups find no room in it, or generation pauses",
     "sync": "both sides stand still while weights are on their way",
     "unit": "slots wait for the slowest row of their unit",
     "down": "workers are down",

@@ -40,6 +40,7 @@ class RolloutSlots:
         self.horizon = inf  # time of the next event elsewhere
         self.offset = 0.0  # seconds for which generation has been paused
         self.paused_at: float | None = None
+        self.pause_state = ""
         self.closed = False  # no new row may begin
         self.rows: list[tuple[float, int]] = []  # heap of (time at which the row finishes on the slots' clock, slot)
         self.row = [0] * self.count  # in each slot
@@ -131,10 +132,11 @@ class RolloutSlots:
             self.log.begin(slot, now, self.version)
             heappush(self.rows, (now - self.offset + self._duration(new), slot))
 
-    def pause(self, now: float) -> None:
-        """Stop generation until `resume`."""
+    def pause(self, now: float, state: str) -> None:
+        """Stop generation until `resume`; its time counts as the slots' `state`."""
         self.account(now)
         self.paused_at = now if self.paused_at is None else self.paused_at
+        self.pause_state = state
 
     def resume(self, now: float) -> None:
         self.account(now)
@@ -288,10 +290,10 @@ class RolloutSlots:
         span, self._since = now - self._since, now
         if not span:
             return
-        is_paused = self.paused_at is not None
+        pause = self.pause_state if self.paused_at is not None else ""
         for state, slots in (
-            ("sync" if is_paused else "working", len(self.rows)),
-            ("sync" if is_paused or self.closed else "admission", len(self.free)),
+            (pause or "working", len(self.rows)),
+            (pause or ("sync" if self.closed else "admission"), len(self.free)),
             ("unit", self.n_waiting),
             ("queue", len(self.queue_waits - self.down)),
             ("down", len(self.down)),

@@ -112,5 +112,5 @@ class WeightSync:
             self.arrive(now)
             return
         if self.blocking:
-            self.slots.pause(now)
+            self.slots.pause(now, "sync")
         self.until = now + self.seconds

@@ -71,7 +71,8 @@ def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
             "pipeline"
         )
     elif rows["trained"] and total["trained"]:
-        trained, generated = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
+        trained = total["trained"] / rows["trained"]
+        generated = (total["generated"] - total["lost"]) / (rows["generated"] - rows["lost"])  # rows that end
         if abs(trained / generated - 1) >= BIAS:
             notes.append(
                 f"rows trained on have {number(trained)} decisions on average, all generated rows "

@@ -22,6 +22,7 @@ from command_line import Cli
 from needs import has_extra, needs_extra
 from results_helper import write_run
 
+from staleharness.errors import UserError
 from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
 from staleharness.store.stored_run import write_manifest
@@ -381,6 +382,10 @@ def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(results: Path, 
     assert len(stand_in.inits) == 3 and all((p / "run.wandb").is_file() for p in first)
     assert wandb_runs.write(runs, folder) == first and len(stand_in.inits) == 3
     assert sorted(p.name for p in folder.iterdir()) == ["wandb"]
+    again = replace(runs[1], record={**runs[1].record, "metrics_sha256": "0" * 64})
+    with pytest.raises(UserError, match=r"holds other results of .*, which was run again since; give another folder"):
+        wandb_runs.write([again], folder)
+    assert wandb_runs.write(runs, folder) == first
 
 
 # wandb ships no reader for Python. Its file is a LevelDB log: blocks of 32 KiB, in them parts of records with crc,

@@ -109,7 +109,8 @@ class Cluster:
         env = {**array["env"], "SLURM_ARRAY_JOB_ID": task["array"], "SLURM_ARRAY_TASK_ID": str(task["index"])}
         if task["restarts"]:
             env["SLURM_RESTART_COUNT"] = str(task["restarts"])
-        output = array["output"].replace("%a", str(task["index"])).replace("%A", task["array"])
+        values = {"%%": "%", "%a": str(task["index"]), "%A": task["array"], "%j": name, "%u": "user"}
+        output = re.sub("%.", lambda match: values.get(match[0], match[0]), array["output"])
         words = 'sh "$0/script" & echo $! > "$0/pid.new"; mv "$0/pid.new" "$0/pid"; wait $!; '
         words += 'echo $? > "$0/exit.new"; mv "$0/exit.new" "$0/exit"'
         (life / "script").write_text(array["script"])

@@ -69,6 +69,7 @@ def test_a_column_is_known_by_its_systems_name(tmp_path: Path, column: str, unit
 
 def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
     found = read_log(log(tmp_path, "lag,count\n0,50\n1,45\n2,4\n9,1\n"))
+    np.testing.assert_array_equal(read_log(str(tmp_path / "run.csv"), "lag=lag").weights, found.weights)
     everyone = np.repeat([0, 1, 2, 9], [50, 45, 4, 1])
     assert found.mean == pytest.approx(everyone.mean())
     for share in (0.5, 0.51, 0.95, 0.96, 1.0):

@@ -81,7 +81,7 @@ def swept(out: Path, runs: tuple[PlannedRun, ...], runner: Runner, listener: Sil
 def test_a_killed_sweep_continues_to_the_local_results(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, gate = tmp_path / "out", tmp_path / "gate"
+    out, gate = tmp_path / "50%a it's", tmp_path / "gate"
     monkeypatch.setenv("STALEHARNESS_NAP_UNTIL", str(gate))
     words = "--env napping --k 4 --algo spo --steps 60 --seeds 2 --jobs 2 --runner slurm --slurm=--time=9".split()
     with open(tmp_path / "said.txt", "w") as said:

@@ -114,6 +114,9 @@ def test_rows_trained_on_that_are_shorter_than_all_are_said(make: MakeRun) -> No
     ]
     alike = of_pipeline(rows, {"generated": 1005, "trained": 800, "dropped": 205}, 5.0)
     assert len(notes(make("spo", **alike))) == 1
+    parts = {"generated": 110, "trained": 80, "dropped": 20, "lost": 10}  # rows that an actor held when it was killed
+    lost = of_pipeline(parts, {"generated": 1020, "trained": 800, "dropped": 200, "lost": 20}, 5.0)
+    assert len(notes(make("ppo_clip", **lost))) == 1
 
 
 def test_decisions_that_the_ledger_lacks_are_said(make: MakeRun) -> None:

@@ -155,7 +155,7 @@ class SlurmRunner:
         threads = max(int(job.spec["threads"]) for job in array.jobs)
         default = f"--cpus-per-task={threads}", f"--signal=B:USR1@{WARNING}", f"--chdir={array.jobs[0].folder}"
         command = (sys.executable, "-m", TASK, str(array.folder))
-        output = array.folder / "%a.out"
+        output = f"{str(array.folder).replace('%', '%%')}/%a.out"  # of which Slurm replaces %a alone
         return commands.submit(command, len(array.jobs), array.at_a_time, array.name, output, [*default, *self.options])
 
     def _room(self, position: int) -> int:

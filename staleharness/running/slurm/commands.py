@@ -9,7 +9,6 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...base.process_launch import HASHING
 from ...errors import UserError, shorten
@@ -80,7 +79,7 @@ def max_tasks() -> int:
     return max(1, int(match[1])) if match else 1001
 
 
-def submit(command: Sequence[str], count: int, at_a_time: int, name: str, output: Path, options: Sequence[str]) -> str:
+def submit(command: Sequence[str], count: int, at_a_time: int, name: str, output: str, options: Sequence[str]) -> str:
     """Submit an array of `count` tasks, each to execute `command`; returns its id."""
     # Ignore the warning until there is a handler: a program that is still starting would die of it.
     script = f"#!/bin/sh\ntrap '' USR1\nexport {'='.join(HASHING)}\nexec {shlex.join(command)}\n"
@@ -191,8 +190,8 @@ def compress(tasks: Iterable[str]) -> list[str]:
 
 OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(=[\w.,:=+/@%*\[\]&|()-]+)?", re.ASCII)
 RUNNER_OPTIONS = (
-    "array chdir error export export-file input job-name nodes no-requeue ntasks open-mode output parsable requeue "
-    "test-only wait wrap"
+    "array chdir clusters error export export-file input job-name nodes no-requeue ntasks open-mode output parsable "
+    "requeue test-only wait wrap"
 ).split()  # options that the runner itself sets, or that would make it lose the array
 WARNING = re.compile(r"--signal=B:USR1@\d{1,5}")
 
@@ -207,8 +206,8 @@ def parse_options(text: str) -> list[str]:
         match = OPTION.fullmatch(word)
         if match is None:
             raise UserError(f"SLURM: {shorten(word)!r} is not of the form --name=value, as in --time=4:00:00")
-        if match["name"] in RUNNER_OPTIONS:
-            raise UserError(f"SLURM: --{match['name']} is set by the runner; leave it out")
+        if option := next((name for name in RUNNER_OPTIONS if name.startswith(match["name"])), None):  # or abbreviated
+            raise UserError(f"SLURM: --{option} is set by the runner, or would make it lose the array; leave it out")
         if match["name"] == "signal" and not WARNING.fullmatch(word):
             raise UserError(f"SLURM: {shorten(word)!r} must be of the form --signal=B:USR1@SECONDS")
     return words
