@@ -34,9 +34,13 @@ SWEEP_FILES = (MARKER, LEASE, PROBE[1:], f"{PROBE}.*")  # files of a sweep in th
 def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
     """Reserve a results folder for one sweep: by a lock, and by a lease if other machines may want the folder.
 
-    Raises `UserError` if another sweep holds it.
+    Raises `UserError` if another sweep holds it, or if the lock cannot be opened.
     """
-    handle, path = os.open(root / ".lock", os.O_RDWR | os.O_CREAT), root / LEASE
+    lock, path = root / ".lock", root / LEASE
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UserError(f"OUT={root} cannot be written: {error.strerror}: {lock}") from error
     try:
         if not _lock_or_lease(handle, multi_machine):
             raise _in_use(root, os.read(handle, 64).decode(errors="replace").strip() or "unknown")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -348,6 +349,14 @@ def test_status_counts_a_run_once(tmp_path: Path) -> None:
     assert run_states(store)["counts"] == {"done": 1, "running": 0, "stopped": 0, "failed": 0}
 
 
+def test_a_failed_run_that_is_tried_again_is_running(tmp_path: Path) -> None:
+    store = finished_attempt(tmp_path)  # with the failure of an earlier try
+    assert [row["state"] for row in run_states(store)["runs"]] == ["failed"]
+    with open(store.attempt_dir(RUN) / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [row["state"] for row in run_states(store)["runs"]] == ["running"]
+
+
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
     store = finished_attempt(tmp_path)
     store.publish(RUN)
@@ -402,7 +411,12 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, refusal: int | No
     assert path.read_bytes() == b"after!"
 
 
-def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_may_read_what_is_written(tmp_path: Path) -> None:
+    files.write_bytes(tmp_path / "file", b"x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "results"
         Store(folder).open_for_writing()
@@ -413,7 +427,7 @@ def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: p
             os.seteuid(65534)
         try:
             for out in (folder, Path(name) / "new"):
-                with pytest.raises((UserError, PermissionError), match=r"cannot be written|ermission"):
+                with pytest.raises(UserError, match=rf"^OUT=.*/{out.name} cannot be (written|used): .*ermission"):
                     Store(out).open_for_writing()
                     with Store(out).hold():
                         pass
@@ -423,6 +437,14 @@ def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: p
                 os.seteuid(0)
             for path in (folder, Path(name)):
                 path.chmod(0o755)
+
+
+def test_a_lock_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(UserError, match=r"^OUT=.* cannot be written: Is a directory: .*/\.lock$"), store.hold():
+        pass
 
 
 def test_paths_are_taken_as_people_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,12 +462,19 @@ def test_a_link_to_nothing_is_a_folder_that_is_to_be_made(tmp_path: Path) -> Non
     Store(tmp_path / "link").open_for_writing()
     assert (tmp_path / "disk" / "results" / "runs").is_dir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"loop cannot be (used|written): "):
         Store(tmp_path / "loop").open_for_writing()
 
 
-@pytest.mark.parametrize("name", ["runs", "attempts", "staleharness.json"])
-def test_a_file_where_a_folder_should_be_is_one_line(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("runs", "cannot be written: File exists"),
+        ("attempts", "cannot be written: File exists"),
+        ("staleharness.json", "holds something other than staleharness results"),
+    ],
+)
+def test_a_file_where_a_folder_should_be_is_one_line(tmp_path: Path, name: str, words: str) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
     if (tmp_path / name).is_dir():
@@ -454,14 +483,22 @@ def test_a_file_where_a_folder_should_be_is_one_line(tmp_path: Path, name: str) 
     else:
         (tmp_path / name).unlink()
         (tmp_path / name).mkdir()
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=words):
         store.open_for_writing()
     assert store.read_all() == []
 
 
-@pytest.mark.parametrize("text", ["", "a\0b", "x" * 300, "~nobody-of-this-name/x"])
-def test_what_is_no_path_is_one_line(text: str) -> None:
-    with pytest.raises(UserError):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "^OUT is empty; give a folder"),
+        ("a\0b", "is not a path: it has a NUL in it$"),
+        ("x" * 300, "is not a path: File name too long$"),
+        ("~nobody-of-this-name/x", "is not a path: Could not determine home directory"),
+    ],
+)
+def test_what_is_no_path_is_one_line(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
         Store(text).check()
 
 
@@ -476,3 +513,12 @@ def test_one_run_is_read_without_listing_the_others(tmp_path: Path, monkeypatch:
     run = write_run(tmp_path)
     monkeypatch.setattr(Path, "iterdir", lambda path: pytest.fail(f"{path} was listed"))
     assert Store(tmp_path).read(run.id) == run
+
+
+def test_a_run_under_another_label_is_not_adopted(tmp_path: Path) -> None:
+    """Its id is that of its spec alone, which two labels of one method share."""
+    run = write_run(tmp_path / "there", "spo")
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    here.open_for_writing()
+    assert here.adopt(there, {run.id: "spo[epsilon=0.2]"}) == 0 and here.read_all() == []
+    assert here.adopt(there, {run.id: "spo"}) == 1 and [r.id for r in here.read_all()] == [run.id]
