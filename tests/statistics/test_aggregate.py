@@ -82,6 +82,13 @@ def test_one_evaluation_gives_no_area(tmp_path: Path):
     assert row["auc"] is None
 
 
+def test_a_run_without_a_curve_leaves_the_row_without_an_area(tmp_path: Path):
+    curves = [0.0, 40.0, 100.0], [50.0]
+    made = [write_run(tmp_path, "spo", s, sampled=float(s), curve=c, phases=5) for s, c in enumerate(curves)]
+    (row,) = stats.table(made, reps=50).rows
+    assert row["auc"] is None and row["auc_low"] is None
+
+
 def test_missing_runs_are_named_with_their_reason(tmp_path: Path):
     made = [write_run(tmp_path, "spo", 0, sampled=1.0), write_run(tmp_path, "vaco", 0, sampled=2.0)]
     wanted = [

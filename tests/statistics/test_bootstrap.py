@@ -149,6 +149,21 @@ def test_a_band_around_curves_resamples_whole_runs():
     assert low[0] < 1.5 < high[0]
 
 
+def test_a_task_of_one_run_leaves_the_curve_without_a_band() -> None:
+    tasks = [np.zeros((1, 3)), np.arange(9.0).reshape(3, 3)]
+    middle, low, high = bootstrap.curve_band(tasks, name=("c",), reps=20)
+    assert middle.shape == (3,) and low is None and high is None
+
+
+def test_a_band_has_the_ends_of_the_iqms_of_its_resamples() -> None:
+    tasks = [np.random.default_rng(n).normal(size=(n, 3)) for n in (5, 4)]
+    _, low, high = bootstrap.curve_band(tasks, name=("c",), reps=40)
+    rng = np.random.default_rng(stable_seed("c"))
+    drawn = [t[rng.integers(len(t), size=(40, len(t)))] for t in tasks]  # [reps, runs, points] of each task
+    iqms = bootstrap.iqm(np.moveaxis(np.concatenate(drawn, axis=1), 1, -1))
+    np.testing.assert_allclose([low, high], np.percentile(iqms, [2.5, 97.5], axis=0))
+
+
 def test_a_seed_is_a_function_of_the_whole_name() -> None:
     names = [("iqm", "vaco", 1), ("iqm", "vaco", 8), ("iqm", "spo", 1), ("median", "vaco", 1)]
     assert len({stable_seed(*name) for name in names}) == len(names)

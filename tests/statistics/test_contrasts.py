@@ -70,7 +70,7 @@ def test_unpaired_share_varies_by_each_mean_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("be", "margin"), [("more", 0.0), ("less", 0.0), ("more", -0.3), ("alike", 0.4), ("alike", 0.05)]
+    ("be", "margin"), [("more", 0.0), ("less", 0.0), ("less", 0.3), ("more", -0.3), ("alike", 0.4), ("alike", 0.05)]
 )
 def test_p_of_an_outcome_is_below_5_percent_where_it_is_clear(be: str, margin: float) -> None:
     rng = np.random.default_rng(0)
@@ -166,3 +166,8 @@ def test_equal_differences_in_environments_use_the_sign_test(
     seeds = np.arange(float(n))
     found = contrast({str(i): np.array([seeds + gap, seeds]) for i, gap in enumerate(gaps)}, difference, by_seed=True)
     assert (found.low, found.p) == (low, p)
+
+
+def test_equal_runs_make_as_many_pairs_as_the_smaller_side_has() -> None:
+    found = contrast({"A": [np.full(6, 1.0), np.full(3, 0.5)]}, difference)
+    assert (found.p, found.low) == (0.25, None) and found.outcome("more") == "open"

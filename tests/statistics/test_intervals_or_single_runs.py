@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from results_helper import write_grid
+from results_helper import write_grid, write_run
 
 from staleharness.statistics.aggregate import MIN_RUNS, SHARE_COVERED, coverage_text, show_single_runs
 from staleharness.statistics.bootstrap import iqm
@@ -29,6 +29,17 @@ def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path
     assert sum(dots["iqm"]) / 2 == pytest.approx(rows["vaco"]["iqm"]) and len(dots["auc"]) == 2
     assert sum(dots["optimality_gap"]) / 2 == pytest.approx(rows["vaco"]["optimality_gap"])
     assert has_small_samples(made) and not has_small_samples(table) and made.settings["fewest"] == MIN_RUNS
+
+
+def test_a_run_above_1_has_no_gap(tmp_path: Path) -> None:
+    """The score of 1 is the best run of PPO at K = 1, and that of 0 its worst."""
+    runs = [write_run(tmp_path, "ppo_clip", s, capacity=1, sampled=100.0 * s, phases=4) for s in range(2)]
+    runs += [write_run(tmp_path, "vaco", s, capacity=4, sampled=x, phases=4) for s, x in enumerate((50.0, 150.0))]
+    results = Results.of(runs)
+    table = results.table(reps=50, engine="quick", normalise="ppo")
+    (row,) = [r for r in show_single_runs(table, results.grid).rows if r["algorithm"] == "vaco"]
+    assert row["dots"]["iqm"] == [0.5, 1.5]
+    assert row["dots"]["optimality_gap"] == [0.5, 0.0] and row["optimality_gap"] == pytest.approx(0.25)
 
 
 def test_methods_are_called_as_readers_know_them() -> None:

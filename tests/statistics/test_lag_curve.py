@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
-from staleharness.statistics.lag_curve import Refusal, lag_curves, method_of
+from staleharness.statistics.lag_curve import Refusal, _convert, lag_curves, method_of
 from staleharness.statistics.results import load
 
 
@@ -143,3 +143,9 @@ def test_the_settings_around_a_lag(tmp_path: Path) -> None:
     ks = {float(scores[0]): k for scores, k in zip(curve.scores, curve.capacities, strict=True)}
     near = {lag: [ks[float(s[0])] for s in curve.around(lag)] for lag in (0.0, 0.4, 1.5, 2.0, 7.0)}
     assert near == {0.0: [1], 0.4: [1, 4], 1.5: [4], 2.0: [4, 16], 7.0: [16]}
+
+
+def test_a_lag_beyond_the_last_setting_is_converted_in_proportion() -> None:
+    rows, decisions = np.array([0.0, 2.0, 4.0]), np.array([0.0, 3.0, 5.0])
+    assert [_convert(lag, rows, decisions) for lag in (1.0, 3.0, 4.0, 8.0)] == pytest.approx([1.5, 4.0, 5.0, 10.0])
+    assert _convert(8.0, None, decisions) == _convert(8.0, rows, None) == 8.0
