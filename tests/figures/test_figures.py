@@ -105,6 +105,8 @@ def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
     assert names == ["iqm", "median"]  # of two environments the median is the mean, and no score is above 1
     for ax, name in zip(figure.axes, names, strict=True):
         assert [p.get_x() for p in ax.patches] == [r[f"{name}_low"] for r in table.rows]
+        ends = [p.get_x() + p.get_width() for p in ax.patches]
+        assert ends == pytest.approx([r[f"{name}_high"] for r in table.rows])
         assert [float(line.get_xdata()[0]) for line in ax.lines] == [r[name] for r in table.rows]
 
 

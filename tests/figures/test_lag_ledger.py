@@ -76,6 +76,7 @@ def test_the_histogram_shows_what_was_trained_on_where_it_differs(results: Resul
     axes = draw("lag_histogram", results).axes
     assert axes[0].get_title("left") == "K = 2, mean lag 0.50, trained 0.25"
     assert [bar.get_height() for bar in axes[0].patches] == [0.5, 0.5, 0.75, 0.25]
+    assert [line.get_xdata()[0] for line in axes[0].lines] == [0.5, 0.25]
     same = {**SAID, "lags": dict.fromkeys(LAGS, LAGS["trained"])}
     alike = Results.of([write_run(tmp_path / "alike", capacity=2, said=same)])
     assert "trained" not in draw("lag_histogram", alike).axes[0].get_title("left")
