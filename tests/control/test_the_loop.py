@@ -231,7 +231,11 @@ def test_a_default_sweep_leaves_out_methods_with_a_kl_from_a_mixture() -> None:
 
 @pytest.mark.parametrize("settings", [{"hyper": {"estimator": "k3"}}, {"mechanism": "replay"}], ids=str)
 def test_a_divergence_from_a_mixture_is_estimated(settings: dict[str, Any]) -> None:
-    finish(replace(SMALL, density="mixture", algorithm="ppo_kl", **settings))
+    said = [record.metrics for record in recording(replace(SMALL, density="mixture", algorithm="ppo_kl", **settings))]
+    kl = [metrics["algorithm/kl"] for metrics in said]
+    assert kl[0] == pytest.approx(0.0, abs=1e-7) and all(0.0 < value < 0.01 for value in kl[1:])
+    if "hyper" in settings:
+        assert kl == pytest.approx([metrics["kl_k3_data"] for metrics in said])
 
 
 def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: MethodCalls) -> None:

@@ -237,10 +237,17 @@ def test_the_same_actors_are_slow_in_every_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["poisson:-1", "lognormal:0", "lognormal[median=1,sigma=0]", "slow_actors:8", "slow_actors[lag=1,fast=2]"]
+    ("text", "words"),
+    [
+        ("poisson:-1", "mean must be 0 or above, not -1"),
+        ("lognormal:0", "median must be above 0, not 0"),
+        ("lognormal[median=1,sigma=0]", "sigma must be above 0, not 0"),
+        ("slow_actors:8", "needs a buffer of at least K=9"),
+        ("slow_actors[lag=1,fast=2]", "fast must be from 0 to `lag`, not 2"),
+    ],
 )
-def test_numbers_that_make_no_lag_are_refused(text: str) -> None:
-    with pytest.raises(UserError):
+def test_numbers_that_make_no_lag_are_refused(text: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
         parse_lag(text, 8)
 
 

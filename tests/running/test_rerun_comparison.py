@@ -14,8 +14,11 @@ from places import HELPERS
 from sweeping import message, staleharness
 
 from staleharness.base.files import read_json, write_json
+from staleharness.commands import verify
+from staleharness.running import plan_execution
 from staleharness.running.plan import plan
 from staleharness.running.rerun_comparison import BOUND, compare, replan
+from staleharness.running.sweep_event_loop import Outcome
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest
@@ -106,6 +109,18 @@ def test_the_first_difference_is_named_and_is_a_failure(results: Path) -> None:
     assert verdicts[second.id]["equal_phases"] == 5
     assert verdicts[second.id]["first_difference"] == "the final scores"
     assert "DIFFERS after 3 of 5 equal phases" in done.stderr and "2 different" in done.stderr
+
+
+def test_a_run_that_was_not_rerun_does_not_count_as_equal(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = Store(results).read_all()
+    outcome = Outcome(done=[first.id], failed={second.id: {"class": "Diverged", "message": "in phase 2"}})
+    monkeypatch.setattr(plan_execution, "execute_plan", lambda *given, **options: (outcome, [first]))
+    assert verify.handle(verify.Command(source=str(results), out=str(tmp_path / "made"))) == 1
+    out = capsys.readouterr().out
+    assert "FAILED: Diverged: in phase 2" in out
+    assert "1 of 2 runs identical bit for bit" in out and "0 different, 1 not rerun" in out
 
 
 @pytest.fixture
