@@ -162,8 +162,7 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def bound(self, demand: Demand) -> int | None:
-        """Return the bound of the model's pipeline rules on lag, in phases; None where they set none. Rows that finish
-        out of order can be older, where the rule is on what may begin."""
+        """Return the bound, in phases, of the model's pipeline rules on lag; late rows can be older. None: no bound."""
         return None
 
     def oldest(self, phase: int) -> int:

@@ -31,8 +31,8 @@ def unsupported_space(observations: object, actions: object) -> str | None:
         )
 
     if not is_vector(observations):
-        supported = "only flat vectors of real numbers (Box, up to float64) are supported, no images"
-        return f"observations {observations}; {supported}"
+        hint = "only flat vectors of real numbers (Box, up to float64) are supported, no images"
+        return f"observations {observations}; {hint}"
     if not is_vector(actions) and not isinstance(actions, Discrete):
         return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
     return None

@@ -77,8 +77,8 @@ class ControlTask(Task):
         if policy.env == spec.env:
             return
         with contextlib.closing(cls().vector(spec.env, 1, 1)) as vector:
-            if (its := policy.spaces) != (own := sizes_of_spaces(vector)):
-                raise UserError(f"start={spec.start}: its policy is for {its}, and {spec.env} has {own}")
+            if (of_policy := policy.spaces) != (of_env := sizes_of_spaces(vector)):
+                raise UserError(f"start={spec.start}: its policy is for {of_policy}, and {spec.env} has {of_env}")
 
     @classmethod
     def unsuitable_method(cls, spec: RunSpec) -> str | None:

@@ -40,7 +40,6 @@ class RolloutSlots:
         self.horizon = inf  # time of the next event elsewhere
         self.offset = 0.0  # seconds for which generation has been paused
         self.paused_at: float | None = None
-        self.pause_state = ""
         self.closed = False  # no new row may begin
         self.rows: list[tuple[float, int]] = []  # heap of (time at which the row finishes on the slots' clock, slot)
         self.row = [0] * self.count  # in each slot
@@ -135,8 +134,7 @@ class RolloutSlots:
     def pause(self, now: float, state: str) -> None:
         """Stop generation until `resume`; its time counts as the slots' `state`."""
         self.account(now)
-        self.paused_at = now if self.paused_at is None else self.paused_at
-        self.pause_state = state
+        self.paused_at, self.pause_state = now if self.paused_at is None else self.paused_at, state
 
     def resume(self, now: float) -> None:
         self.account(now)
@@ -290,7 +288,7 @@ class RolloutSlots:
         span, self._since = now - self._since, now
         if not span:
             return
-        pause = self.pause_state if self.paused_at is not None else ""
+        pause = "" if self.paused_at is None else self.pause_state
         for state, slots in (
             (pause or "working", len(self.rows)),
             (pause or ("sync" if self.closed else "admission"), len(self.free)),

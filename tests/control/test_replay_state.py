@@ -140,7 +140,7 @@ def test_environments_may_change_their_actions_in_place() -> None:
         sync(Halving).set_state(state)  # the replay leaves the state as it was
 
 
-class Scaled(Walk):
+class StepCounter(Walk):
     """A walk whose rewards depend on the number of steps of all its episodes."""
 
     steps = 0
@@ -152,7 +152,7 @@ class Scaled(Walk):
 
 
 def test_rewards_that_depend_on_earlier_episodes_are_not_replayed() -> None:
-    vector, other = sync(Scaled), sync(Scaled)
+    vector, other = sync(StepCounter), sync(StepCounter)
     vector.reset(seed=4)
     rollout(vector, 37, seed=0)
     state = vector.get_state()

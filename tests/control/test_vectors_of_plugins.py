@@ -98,24 +98,24 @@ class Clock(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
         self.env.set_state({name: value for name, value in state.items() if name != "clock"})
 
 
-class Clocked(Plain):
+class WithClock(Plain):
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         return Clock(ReplayState(super().make(env, num_envs, threads)))
 
 
 def test_a_state_may_hold_numbers_but_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = ControlSimulation(SMALL, Clocked()), ControlSimulation(SMALL, Clocked())
+    first, second = ControlSimulation(SMALL, WithClock()), ControlSimulation(SMALL, WithClock())
     first.advance()
     second.load_state_dict(first.state_dict())
     assert second.advance().metrics["policy_loss"] == first.advance().metrics["policy_loss"]
-    goes_on_from_a_saved_state(Clocked, "Pendulum-v1")
+    goes_on_from_a_saved_state(WithClock, "Pendulum-v1")
     monkeypatch.setattr(Clock, "clock", "noon", raising=False)
-    text = ControlSimulation(SMALL, Clocked())
+    text = ControlSimulation(SMALL, WithClock())
     with pytest.raises(UserError, match="get_state of the environments returns 'clock', which is not an array of num"):
         text.state_dict()
 
 
-class Normalised(Plain):
+class WithNormalizeReward(Plain):
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         make = lambda: gymnasium.wrappers.NormalizeReward(gymnasium.make(env))  # noqa: E731
         return SyncVectorEnv([make] * num_envs, autoreset_mode=self.mode)
@@ -123,7 +123,7 @@ class Normalised(Plain):
 
 def test_a_wrapper_with_running_statistics_is_refused() -> None:
     with pytest.raises(UserError, match="ENV=Pendulum-v1 has the wrapper NormalizeReward, whose statistics begin anew"):
-        ControlSimulation(SMALL, Normalised())
+        ControlSimulation(SMALL, WithNormalizeReward())
 
 
 def test_a_vector_that_cannot_be_replayed_is_refused_early() -> None:
