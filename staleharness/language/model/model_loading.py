@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import takewhile
@@ -15,11 +16,15 @@ import torch
 from ...base.artifact_cache import build_once
 from ...base.files import read_json
 from ...base.parsing import user_path
+from ...base.streams import global_generators_restored
 from ...base.system_info import memory, package_version
 from ...errors import UserError, missing_extra, one_line, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import missing_weights
 from .model_preflight import is_causal
+
+# Names of rates at which layers are random. PhiMoE's router_jitter_noise is none, but a threshold of its routing.
+RANDOM_RATE = re.compile("dropout|layerdrop|pdrop|(?<!router_)jitter")
 
 
 def load(source: str) -> tuple[Any, Any]:
@@ -114,21 +119,45 @@ def with_lora(model: Any, spec: LanguageSpec) -> Any:
 
 
 def disable_dropout(model: torch.nn.Module) -> None:
-    """Set the dropout of all layers to 0."""
+    """Set to 0 the dropout of all layers, and the other rates at which layers are random in training mode, whether a
+    layer reads them from itself or from the model's settings."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (to mypy a module has tensors only)
+        _zero_rates(module)
+        if (config := getattr(module, "config", None)) is not None:
+            _zero_rates(config)
+
+
+def _zero_rates(owner: Any) -> None:
+    """Set to 0 the attributes that are numbers and named as rates of random layers; a layer may have such a name,
+    too."""
+    for name, value in list(vars(owner).items()):
+        if isinstance(value, float) and RANDOM_RATE.search(name):
+            setattr(owner, name, 0.0)
 
 
 def enable_checkpointing(model: Any, with_adapter: bool) -> None:
-    """Let a model recompute its layers for their gradients; `with_adapter`: the gradients of its LoRA adapter."""
+    """Let a model recompute its layers for their gradients; `with_adapter`: the gradients of its LoRA adapter. Raises
+    `UserError` for a model that is another one in training mode, without which transformers recomputes nothing."""
     with warnings.catch_warnings():  # later releases have another name for it, and still accept this one
         warnings.simplefilter("ignore", FutureWarning)
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if with_adapter:
         model.enable_input_require_grads()
+    ids = torch.arange(8, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
+    generator = torch.cuda.default_generators[ids.get_device()] if ids.is_cuda else torch.default_generator
+    with torch.no_grad(), global_generators_restored():
+        expected = model.eval()(input_ids=ids, use_cache=False).logits
+        state = generator.get_state()
+        logits = model.train()(input_ids=ids, use_cache=False).logits
+        draws = not torch.equal(generator.get_state(), state)
+    model.eval()
+    if draws or not torch.allclose(logits, expected, rtol=1e-3, atol=1e-3, equal_nan=True):
+        raise UserError(
+            f"gradient_checkpointing=true computes in training mode, where this model ({model.config.model_type}) "
+            f"{'draws at random' if draws else 'gives other logits'}; give gradient_checkpointing=false"
+        )
 
 
 def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], None]) -> Path:
