@@ -55,13 +55,19 @@ def tokenizer_of(source: str) -> Any:
 
 
 def _model(source: str, config: Any) -> Any:
-    """Load the model. Raises `UserError` for weights that its files lack, which transformers would draw at random, and
-    for weights of another shape or that are not finite."""
+    """Load the model. Raises `UserError` for a recurrent one, for weights that its files lack, which transformers would
+    draw at random, and for weights of another shape or that are not finite."""
     import transformers
 
     with user_errors(f"MODEL={source} cannot be loaded"), torch.device("meta"):
         meta_model = transformers.AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
+        )
+        keeps_tokens = _caches_every_token(meta_model)
+    if not keeps_tokens:
+        raise UserError(
+            f"MODEL={source} is recurrent in some layers ({config.model_type}), whose state cannot be read again from "
+            "a token on; give a model with attention in all layers"
         )
     if (size := 4 * sum(w.numel() for w in meta_model.parameters())) > (room := memory()):
         raise UserError(
@@ -82,6 +88,15 @@ def _model(source: str, config: Any) -> Any:
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
         raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
     return model
+
+
+def _caches_every_token(model: Any) -> bool:
+    """Return whether all layers cache keys and values of tokens, which padding and shared prompts rely on; those of
+    recurrent and hybrid models cache a state."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+    layers = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    return not getattr(model, "_is_stateful", False) and layers <= {DynamicLayer, DynamicSlidingWindowLayer}
 
 
 @contextlib.contextmanager

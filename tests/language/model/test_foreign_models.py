@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from language_fixtures import error_line
+from tiny_model import write_model
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
@@ -92,3 +93,18 @@ def test_a_chat_template_that_asks_nothing_is_one_line(tiny: Path, template: str
     policy.tokenizer.chat_template = template
     problems = [Problem("1 + 1?", "2", "two\n#### 2")]
     assert words in error_line(lambda: tokenise_prompts(problems, find_prompt("plain"), (), policy, spec, "train"))
+
+
+RECURRENT: dict[str, dict[str, Any]] = {
+    "Mamba": {"state_size": 4, "time_step_rank": 2},
+    "Lfm2": {"layer_types": ["conv", "full_attention"]},
+    "RecurrentGemma": {},
+    "Rwkv": {},
+}
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_recurrent_model_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    write_model(tmp_path, kind=kind, **RECURRENT[kind])
+    line = error_line(lambda: load(str(tmp_path)))
+    assert "is recurrent in some layers (" in line and line.endswith("give a model with attention in all layers")
