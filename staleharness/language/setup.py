@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -96,19 +97,37 @@ def worked_examples(
 
 def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:
     """Return a warning where a row may become longer than the model was trained for. Raises `UserError` where it then
-    has no position for a token."""
+    has no position for a token, or its log-probabilities depend on the rows beside it."""
     config = policy.model.config
-    max_positions = getattr(config, "max_position_embeddings", None)
     longest = max(len(ids) for prompts in sets for ids in prompts.tokens)
+    rows = f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that"
+    kind, alike = _rope_by_longest_row(config)
+    if kind and longest + spec.completion_tokens > alike:
+        raise UserError(
+            f"{rows} is more than {alike} positions, beyond which rope_type={kind} makes log-probabilities depend on "
+            f"the longest row of a batch; set completion_tokens to {max(0, alike - longest)} or less"
+        )
+    max_positions = getattr(config, "max_position_embeddings", None)
     if not max_positions or longest + spec.completion_tokens <= max_positions:
         return []
-    problem = (
-        f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that is more "
-        f"than the {max_positions} positions of the model"
-    )
+    problem = f"{rows} is more than the {max_positions} positions of the model"
     if not hasattr(config, "rope_parameters"):  # a table of positions, which is finite
         raise UserError(f"{problem}; set completion_tokens to {max(0, max_positions - longest)} or less")
     return [f"{problem}: it was never trained on positions beyond them"]
+
+
+def _rope_by_longest_row(config: Any) -> tuple[str, int]:
+    """Return the type of a model's rotary embedding whose frequencies change where the longest row of a batch exceeds
+    a number of positions, and that number; empty for other types."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    layers = [rope, *(value for value in rope.values() if isinstance(value, dict))]  # one for all, or one per type
+    for parameters in layers:
+        kind = str(parameters.get("rope_type", ""))
+        if "dynamic" in kind:
+            return kind, int(config.max_position_embeddings)
+        if kind == "longrope":
+            return kind, int(parameters["original_max_position_embeddings"])
+    return "", 0
 
 
 def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:

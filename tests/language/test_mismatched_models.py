@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from language_fixtures import Specs, error_line
-from tiny_model import write_problems
+from tiny_model import write_model, write_problems
 
 import staleharness as sh
 from staleharness.errors import UserError
@@ -111,6 +111,27 @@ def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -
     most = int(line.rpartition("completion_tokens to ")[2].split()[0])
     fits = spec(model=str(model), completion_tokens=most, steps=1)
     assert [record.metrics["phase"] for record in simulation_of(fits)] == [0]
+
+
+LONG_FACTORS = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 48}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "rope", "alike"),
+    [
+        ("Llama", {}, {"rope_type": "dynamic", "factor": 2.0}, 64),
+        ("Phi3", {"original_max_position_embeddings": 48}, {"rope_type": "longrope", **LONG_FACTORS}, 48),
+        ("Llama", {}, {"type": "longrope", **LONG_FACTORS}, 48),
+    ],
+)
+def test_rope_that_depends_on_the_longest_row_is_refused(
+    tmp_path: Path, spec: Specs, kind: str, sizes: dict[str, Any], rope: dict[str, Any], alike: int
+) -> None:
+    write_model(tmp_path, kind=kind, **sizes, rope_parameters={"rope_theta": 10000.0, **rope})
+    line = refusal(spec(model=str(tmp_path), completion_tokens=60))
+    assert f"is more than {alike} positions, beyond which rope_type={rope.get('rope_type', 'longrope')} makes" in line
+    most = int(line.rpartition("completion_tokens to ")[2].split()[0])
+    assert not [w for w in simulation_of(spec(model=str(tmp_path), completion_tokens=most)).warnings if "position" in w]
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('give\na system prompt') }}", "{% for x in %}"])
