@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from .builtin_decoders import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_preflight import check_memory
-from .problem import Grader, Problem, Split, select_problems, warm_start_problems
+from .problem import Grader, Problem, Split, select_problems, strip_calculator, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
@@ -54,11 +54,12 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     shots, splits["train"] = worked_examples(splits["train"], form, spec, grader)
     problems = {split: select_problems(splits[split], spec, split, task.reads_numbers()) for split in SPLITS}
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
-    warnings = [*warnings, *_check_positions(policy, (train, test), spec), *_missing_problems(train, test, spec)]
+    warnings = [*warnings, *_check_prompts(policy, (train, test), spec), *_missing_problems(train, test, spec)]
     if spec.warm_start:
         lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, grader)
         prompts = tokenise_prompts(lessons, form, shots, policy, spec, "train")
         warnings += _missing_lessons(without_equations, prompts.dropped, len(prompts.problems), spec)
+        warnings += _check_lessons(policy, prompts, spec)
         origin = fine_tuning_origin(source, spec)
         policy = CausalLM(str(fine_tune(source, origin, prompts, spec, report_progress)), spec)
         fit_to_memory(policy)
@@ -95,24 +96,42 @@ def worked_examples(
     return shots, remaining
 
 
-def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:
-    """Return a warning where a row may become longer than the model was trained for. Raises `UserError` where it then
-    has no position for a token, or its log-probabilities depend on the rows beside it."""
-    config = policy.model.config
+def _check_prompts(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:
+    """Check the positions of prompts and completions (`_check_positions`)."""
     longest = max(len(ids) for prompts in sets for ids in prompts.tokens)
     rows = f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that"
+    remedy = lambda limit: f"set completion_tokens to {max(0, limit - longest)} or less"  # noqa: E731
+    return _check_positions(policy, longest + spec.completion_tokens, rows, remedy)
+
+
+def _check_lessons(policy: CausalLM, prompts: PromptSet, spec: LanguageSpec) -> list[str]:
+    """Check the positions of the prompts and whole solutions of a warm start, each with its end token."""
+    solutions = policy.tokens([strip_calculator(p.solution) for p in prompts.problems], special=False)
+    longest = max(len(a) + len(b) + 1 for a, b in zip(prompts.tokens, solutions, strict=True))
+    rows = f"the longest prompt with its solution has {longest} tokens in the warm start, which"
+    remedy = f"leave long solutions out with warm_start_most_steps (now {spec.warm_start_most_steps or 'any'})"
+    return _check_positions(policy, longest, rows, lambda _: remedy)
+
+
+def _check_positions(policy: CausalLM, longest: int, rows: str, remedy: Callable[[int], str]) -> list[str]:
+    """Return a warning where rows of up to `longest` tokens are longer than the model was trained for. Raises
+    `UserError` where it then has no position for a token, or its log-probabilities depend on the rows beside it.
+
+    rows: beginning of the message; remedy: end of the message, by the largest number of tokens that is right.
+    """
+    config = policy.model.config
     kind, alike = _rope_by_longest_row(config)
-    if kind and longest + spec.completion_tokens > alike:
+    if kind and longest > alike:
         raise UserError(
             f"{rows} is more than {alike} positions, beyond which rope_type={kind} makes log-probabilities depend on "
-            f"the longest row of a batch; set completion_tokens to {max(0, alike - longest)} or less"
+            f"the longest row of a batch; {remedy(alike)}"
         )
     max_positions = getattr(config, "max_position_embeddings", None)
-    if not max_positions or longest + spec.completion_tokens <= max_positions:
+    if not max_positions or longest <= max_positions:
         return []
     problem = f"{rows} is more than the {max_positions} positions of the model"
     if not hasattr(config, "rope_parameters"):  # a table of positions, which is finite
-        raise UserError(f"{problem}; set completion_tokens to {max(0, max_positions - longest)} or less")
+        raise UserError(f"{problem}; {remedy(max_positions)}")
     return [f"{problem}: it was never trained on positions beyond them"]
 
 

@@ -96,7 +96,9 @@ def test_rows_beyond_the_positions_of_the_model_are_warned_of(spec: Specs) -> No
     assert "completion_tokens=60 that is more than the 64 positions of the model" in line
 
 
-def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -> None:
+@pytest.fixture
+def finite(model: Path, spec: Specs) -> Path:
+    """A GPT-2 with a table of 64 positions."""
     import transformers
 
     words = CausalLM(str(model), spec()).tokenizer
@@ -107,10 +109,30 @@ def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -
     with torch.random.fork_rng():
         transformers.GPT2LMHeadModel(config).save_pretrained(model)
     words.save_pretrained(model)
-    line = refusal(spec(model=str(model), completion_tokens=60))
+    return model
+
+
+def test_where_positions_end_a_longer_row_is_refused(finite: Path, spec: Specs) -> None:
+    line = refusal(spec(model=str(finite), completion_tokens=60))
     most = int(line.rpartition("completion_tokens to ")[2].split()[0])
-    fits = spec(model=str(model), completion_tokens=most, steps=1)
+    fits = spec(model=str(finite), completion_tokens=most, steps=1)
     assert [record.metrics["phase"] for record in simulation_of(fits)] == [0]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_where_positions_end_longer_lessons_are_refused(
+    finite: Path, spec: Specs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm start reads whole solutions, however few tokens a completion may have."""
+    task = find_env("word-problems")[1]
+    solve = lambda question, steps: Problem(question, "3+2=5\n" * steps + "#### 5", "5")  # noqa: E731
+    monkeypatch.setattr(task, "problems", lambda *_: [solve("3+2=", 1), solve("2+3=", 40)])
+    small = {"model": str(finite), "evaluation_problems": 2, "prompt_format": "plain"}
+    line = refusal(spec(**small, warm_start=1))
+    assert "tokens in the warm start, which is more than the 64 positions of the model; leave long solutions" in line
+    assert line.endswith("out with warm_start_most_steps (now any)")
+    simulation_of(spec(**small, warm_start=1, warm_start_most_steps=1))
+    simulation_of(spec(**small))
 
 
 LONG_FACTORS = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 48}
