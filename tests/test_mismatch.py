@@ -121,7 +121,10 @@ def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
         "model.layers.0.mlp.up_proj.weight": matrix(),
         "model.layers.0.input_layernorm.weight": matrix()[0],
         "model.layers.0.self_attn.q_proj.bias": matrix()[1],
-        "model.layers.0.mlp.gate.weight": matrix(),  # a router
+        "model.layers.0.mlp.gate.weight": matrix(),  # a router, as the next two
+        "model.layers.0.mlp.router.weight": matrix(),
+        "model.layers.0.mlp.router.layer.weight": matrix(),
+        "model.layers.0.mlp.experts.gate_up_proj_bias": matrix(),  # [experts, out]
         "lm_head.weight": matrix(),
     }
     buffer = PolicyBuffer(2)

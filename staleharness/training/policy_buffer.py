@@ -66,7 +66,7 @@ class PolicyBuffer:
 
 # Function of a version that returns its tensors with the sampler's matrices.
 CopyTensors = Callable[[Version], dict[str, "Tensor"]]
-ROUTER = re.compile(r"[._]gate\.weight$")  # of a mixture of experts
+ROUTER = re.compile(r"[._](gate|router(\.\w+)?)\.weight$")  # of a mixture of experts
 BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
 
@@ -111,12 +111,13 @@ class _CopiesView(PolicyBuffer):
 
 def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
-    embedding, head, norms and routers as they are."""
+    embedding, head, norms, routers and biases as they are, also biases [experts, out]."""
 
     def copy(version: Version) -> dict[str, Tensor]:
         tensors = {name: tensor.clone() for name, tensor in version.tensors.items()}
         for name, tensor in tensors.items():
-            if tensor.ndim >= 2 and BLOCK.search(name) and not ROUTER.search(name):
+            is_matrix = tensor.ndim >= 2 and not name.endswith("bias")
+            if is_matrix and BLOCK.search(name) and not ROUTER.search(name):
                 tensors[name] = apply(models, tensor, Place(name, version.phase, seed))
         return tensors
 
