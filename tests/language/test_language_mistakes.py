@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from language_fixtures import error_line
 from raising import raising
+from tiny_model import write_model
 
 from staleharness.errors import UserError
 from staleharness.language import setup
@@ -195,6 +198,39 @@ def test_the_size_of_a_version_is_that_of_the_loaded_model(tiny: Path, policy: A
     for kind in ("full", "lora"):
         actor = policy(versions=kind, lora_rank=4)
         assert trainable(shapes_in(tiny), actor.spec) == actor.size
+
+
+def test_weights_are_counted_as_transformers_reads_them(model: Path) -> None:
+    """Once, where they are there under a second name, and of the shards that the index names."""
+    single, shard = model / "model.safetensors", model / "model-00001-of-00001.safetensors"
+    shapes = shapes_in(model)
+    shutil.copy(single, model / "consolidated.safetensors")
+    assert shapes_in(model) == shapes
+    single.rename(shard)
+    index = model / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: shard.name for name, _ in shapes}}))
+    assert shapes_in(model) == shapes
+    shard.unlink()
+    assert f"index.json names {shard.name}, which is not there" in refusal(model=str(model))
+    index.write_text('{"weight_map": 5}')
+    assert "its weight_map is no table of file names" in refusal(model=str(model))
+
+
+def test_sizes_without_a_value_are_no_mistake(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    absent = {"intermediate_size": None, "num_hidden_layers": None}
+    (model / "config.json").write_text(json.dumps({**config, **absent}))
+    assert plan(ask(env="word-problems", algo="ppo_clip", model=str(model))).runs
+
+
+def test_an_embedding_may_be_narrower_than_the_layers(tmp_path: Path) -> None:
+    """OPT-350m's is."""
+    write_model(tmp_path, kind="OPT", ffn_dim=24, word_embed_proj_dim=8, do_layer_norm_before=False)
+    asked: dict[str, Any] = {"env": "word-problems", "algo": "ppo_clip", "model": str(tmp_path)}
+    assert plan(ask(**asked)).runs
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "word_embed_proj_dim": 12}))
+    assert "of shape [30, 8], where its config.json makes word_embed_proj_dim=12" in refusal(**asked)
 
 
 def test_memory_is_counted_in_float32() -> None:

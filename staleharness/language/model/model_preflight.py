@@ -119,7 +119,41 @@ def is_causal(architectures: list[str]) -> bool:
 
 def shapes_in(folder: Path) -> list[tuple[str, list[int]]]:
     """Return (name, shape) of the weights in a folder, from the headers of their files."""
-    return [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
+    return [(name, shape) for file in _weight_files(folder) for name, shape, _ in _header(file)]
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights that transformers reads from a folder; others hold the same ones under other names,
+    such as consolidated.safetensors. Raises `UserError` for an index that is none."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    names = _json(index, str(folder)).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{index} names no files of weights: its weight_map is no table of file names")
+    files = [folder / name for name in sorted(set(names.values()))]
+    if absent := [file for file in files if not file.is_file()]:
+        raise UserError(f"{index} names {shorten(absent[0].name)}, which is not there; fetch it again")
+    return files
+
+
+def types_in(folder: Path) -> list[tuple[str, str]]:
+    """Return (name, type as in safetensors, such as `F32` or `I8`) of the weights in a folder."""
+    return [(name, kind) for file in _weight_files(folder) for name, _, kind in _header(file)]
+
+
+def rounding(model: str) -> list[str]:
+    """Return a warning where a folder's config.json says that its weights are stored in fewer bits."""
+    file = user_path(model) / "config.json"
+    settings = _json(file, model).get("quantization_config") if file.is_file() else None
+    if not settings:
+        return []
+    kind = settings.get("quant_method", "unknown") if isinstance(settings, dict) else "unknown"
+    return [
+        f"training began from rounded weights: those of {model} are stored as {shorten(str(kind))} and were dequantised"
+    ]
 
 
 def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -> int:
@@ -171,20 +205,21 @@ def check_memory(spec: LanguageSpec, numbers: int, total: int) -> None:
 def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str, Sequence[int]]]) -> None:
     """Raise `UserError` where sizes in a model's config.json are invalid or disagree with its weights."""
     for name in SIZES:
-        size = config.get(name, 1)
-        if type(size) is not int or size < 1:
+        size = config.get(name)
+        if size is not None and (type(size) is not int or size < 1):
             raise UserError(f"MODEL={model} has a config.json whose {name} is {shorten(repr(size))}, not a size")
     layers = {match[1] for name, _ in shapes if (match := LAYER.search(name))}
-    if layers and config.get("num_hidden_layers", len(layers)) != len(layers):
+    if layers and (config.get("num_hidden_layers") or len(layers)) != len(layers):
         raise UserError(
             f"MODEL={model} has weights of {len(layers)} layers, where its config.json makes "
             f"num_hidden_layers={config['num_hidden_layers']}"
         )
+    key = "word_embed_proj_dim" if config.get("word_embed_proj_dim") else "hidden_size"  # OPT may embed narrower
     for name, shape in shapes:
-        width = config.get("hidden_size")
+        width = config.get(key)
         if width and name.endswith("embed_tokens.weight") and list(shape[1:]) != [width]:
             raise UserError(
-                f"MODEL={model} has {name} of shape {list(shape)}, where its config.json makes hidden_size={width}"
+                f"MODEL={model} has {name} of shape {list(shape)}, where its config.json makes {key}={width}"
             )
 
 
@@ -212,14 +247,15 @@ def hub_file(repo: str, name: str, repo_type: str) -> str:
         return hf_hub_download(repo, name, repo_type=repo_type)
 
 
-def _shapes(file: Path) -> list[tuple[str, list[int]]]:
-    """Return (name, shape) of the tensors in a safetensors file. Raises `UserError` for a file that is not one or is
-    incomplete."""
+def _header(file: Path) -> list[tuple[str, list[int], str]]:
+    """Return (name, shape, type) of the tensors in a safetensors file. Raises `UserError` for a file that is not one or
+    is incomplete."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, "np") as tensors:
-            return [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118 (no mapping)
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+            return [(name, part.get_shape(), part.get_dtype()) for name, part in slices.items()]
     except SafetensorError as error:
         if "incomplete metadata" in str(error):
             raise UserError(f"{file} is cut short, or longer than its header says; fetch it again") from error
