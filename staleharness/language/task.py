@@ -28,7 +28,7 @@ from ..task import Task
 from .answer_grading import Grade, find_extractor, grade
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat
+from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat, rounding
 from .problem import Grader, Problem
 from .problem_files import write_rows
 from .prompt_formatting import find_prompt
@@ -288,7 +288,7 @@ class LanguageTask(Task):
 
             return str(merge_adapter(source, base, model_digest(source), progress)), []
         if (file := gguf_of(source)) is None:
-            return source, []
+            return source, rounding(source)
         kind = header(source, file).quantisation
         return str(dequantise(source, file, progress)), [
             f"training began from rounded weights: those of {file.name} are stored as {kind} and were dequantised"

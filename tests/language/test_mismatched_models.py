@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,34 @@ def test_weights_of_another_shape(model: Path, spec: Specs) -> None:
 def test_weights_that_are_not_finite_are_refused(model: Path, spec: Specs, value: float) -> None:
     rewrite(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
     assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refusal(spec(model=str(model)))
+
+
+def test_weights_that_the_model_has_no_place_for(model: Path, spec: Specs) -> None:
+    """Such as biases of another config.json; masks that earlier releases saved are none."""
+    biases = {f"model.layers.{i}.self_attn.o_proj.bias": torch.ones(16) for i in range(2)}
+    masks = {"model.layers.0.self_attn.masked_bias": torch.ones(1)}
+    rewrite(model, lambda weights: weights.update(masks))
+    simulation_of(spec(model=str(model)))
+    rewrite(model, lambda weights: weights.update(biases))
+    line = refusal(spec(model=str(model)))
+    assert f"has {', '.join(biases)}, for which its config.json (qwen2) makes no place; give the config.json" in line
+
+
+def test_weights_as_integers_need_settings_that_explain_them(model: Path, spec: Specs) -> None:
+    rewrite(model, lambda weights: weights.update({LAYER: (10 * weights[LAYER]).to(torch.int8)}))
+    line = refusal(spec(model=str(model)))
+    assert f"has {LAYER} as integers (I8), and its config.json has no quantization_config" in line
+    assert line.endswith("give weights in float32, bfloat16 or float16")
+
+
+def test_weights_that_were_rounded_are_warned_of(model: Path, spec: Specs) -> None:
+    quantised = "training began from rounded weights"
+    assert not [line for line in simulation_of(spec(model=str(model))).warnings if quantised in line]
+    config = json.loads((model / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (model / "config.json").write_text(json.dumps(config))
+    (line,) = [line for line in simulation_of(spec(model=str(model))).warnings if quantised in line]
+    assert f"those of {model} are stored as fp8 and were dequantised" in line
 
 
 def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:

@@ -20,11 +20,14 @@ from ...base.streams import global_generators_restored
 from ...base.system_info import memory, package_version
 from ...errors import UserError, missing_extra, one_line, shorten
 from ..spec import LanguageSpec
+from .fused_forward import supports_fused_forward
 from .gguf_conversion import missing_weights
-from .model_preflight import is_causal
+from .model_preflight import is_causal, types_in
 
 # Names of rates at which layers are random. PhiMoE's router_jitter_noise is none, but a threshold of its routing.
 RANDOM_RATE = re.compile("dropout|layerdrop|pdrop|(?<!router_)jitter")
+# Names of masks and frequencies that earlier releases of transformers saved with the weights.
+MASK = re.compile(r"(attn|attention)\.(masked_)?bias$|\.inv_freq$|position_ids$")
 
 
 def load(source: str) -> tuple[Any, Any]:
@@ -56,7 +59,7 @@ def tokenizer_of(source: str) -> Any:
 
 def _model(source: str, config: Any) -> Any:
     """Load the model. Raises `UserError` for a recurrent one, for weights that its files lack, which transformers would
-    draw at random, and for weights of another shape or that are not finite."""
+    draw at random, for weights that it does not have, and for weights of another shape or that are not finite."""
     import transformers
 
     with user_errors(f"MODEL={source} cannot be loaded"), torch.device("meta"):
@@ -74,12 +77,18 @@ def _model(source: str, config: Any) -> Any:
             f"MODEL={source} has a config.json that asks for {size / 1e9:,.0f} GB, and this machine has "
             f"{room / 1e9:,.0f} GB"
         )
+    _check_types(source, config)
     with user_errors(f"MODEL={source} cannot be loaded"):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
         )
     if lacking := missing_weights(info):
         raise UserError(f"MODEL={source} lacks {lacking}, which its config.json asks for")
+    if extra := sorted(name for name in info["unexpected_keys"] if not MASK.search(name)):
+        raise UserError(
+            f"MODEL={source} has {', '.join(extra[:3])}{' and more' if extra[3:] else ''}, for which its config.json "
+            f"({config.model_type}) makes no place; give the config.json that belongs to the weights"
+        )
     if other := sorted(info["mismatched_keys"]):
         name, shape, expected_shape = other[0]
         raise UserError(
@@ -88,6 +97,19 @@ def _model(source: str, config: Any) -> Any:
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
         raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
     return model
+
+
+def _check_types(source: str, config: Any) -> None:
+    """Raise `UserError` where a folder holds weights as integers without the settings that say what they stand for:
+    transformers would take the codes for the weights."""
+    if not Path(source).is_dir() or getattr(config, "quantization_config", None) is not None:
+        return
+    for name, kind in types_in(Path(source)):
+        if name.endswith("weight") and kind[0] in "IU":
+            raise UserError(
+                f"MODEL={source} has {name} as integers ({kind}), and its config.json has no quantization_config that "
+                "says what they stand for; give weights in float32, bfloat16 or float16"
+            )
 
 
 def _caches_every_token(model: Any) -> bool:
@@ -160,6 +182,12 @@ def enable_checkpointing(model: Any, with_adapter: bool) -> None:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if with_adapter:
         model.enable_input_require_grads()
+    if not supports_fused_forward(model.get_base_model() if with_adapter else model):
+        _check_training_mode(model)
+
+
+def _check_training_mode(model: Any) -> None:
+    """Raise `UserError` for a model that draws at random in training mode, or is another function there."""
     ids = torch.arange(8, device=model.device)[None] % model.get_input_embeddings().weight.shape[0]
     generator = torch.cuda.default_generators[ids.get_device()] if ids.is_cuda else torch.default_generator
     with torch.no_grad(), global_generators_restored():

@@ -53,9 +53,11 @@ def test_a_model_that_draws_its_experts_is_refused(tmp_path: Path) -> None:
     assert (model.config.router_jitter_noise, model.config.input_jitter_noise) == (0.5, 0.0)
 
 
-def test_a_model_that_is_another_in_training_is_refused(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
+def test_a_model_that_is_another_in_training_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.phi.modeling_phi import PhiMLP
 
-    forward = Qwen2MLP.forward
-    monkeypatch.setattr(Qwen2MLP, "forward", lambda layer, x: forward(layer, x) * (1 + layer.training))
-    assert "(qwen2) gives other logits; give" in error_line(lambda: checkpointing(tiny))
+    write_model(tmp_path, kind="Phi")
+    checkpointing(tmp_path)
+    forward = PhiMLP.forward
+    monkeypatch.setattr(PhiMLP, "forward", lambda layer, x: forward(layer, x) * (1 + layer.training))
+    assert "(phi) gives other logits; give" in error_line(lambda: checkpointing(tmp_path))
