@@ -226,9 +226,15 @@ def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], 
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a completion: those of the generation settings, then the tokenizer's own."""
+    """Return the tokens that end a completion: those of the generation settings, then the tokenizer's own. Raises
+    `UserError` for settings that are no token ids, and where there is no end."""
     eos = getattr(model.generation_config, "eos_token_id", None)
-    ends = [eos] if isinstance(eos, int) else list(eos or [])
+    ends = list(eos) if isinstance(eos, list | tuple) else [] if eos is None else [eos]
+    if wrong := [end for end in ends if type(end) is not int or end < 0]:
+        raise UserError(
+            f"generation_config.json has the eos_token_id {shorten(repr(wrong[0]))}, which is not a token id; give a "
+            "whole number or a list of them"
+        )
     if tokenizer.eos_token_id is not None:
         ends.append(tokenizer.eos_token_id)
     if not ends:

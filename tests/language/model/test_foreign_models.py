@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tiny_model import write_model
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.model_loading import load
+from staleharness.language.model.model_loading import end_tokens, load
 from staleharness.language.model.model_preflight import check_model
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, tokenise_prompts
@@ -72,6 +73,15 @@ def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, damage: s
             lambda: check_model(LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=str(model)))
         )
     assert when_loaded in error_line(lambda: load(str(model)))
+
+
+@pytest.mark.parametrize("eos", ["</s>", [2, "</s>"], 2.5, True, -1, {"id": 2}], ids=str)
+def test_an_end_of_sequence_that_is_no_token_is_one_line(tiny_parts: tuple[Any, Any], eos: object) -> None:
+    tokenizer, model = copy.deepcopy(tiny_parts)
+    model.generation_config.eos_token_id = eos
+    line = error_line(lambda: end_tokens(model, tokenizer))
+    assert line.startswith("generation_config.json has the eos_token_id ")
+    assert line.endswith("which is not a token id; give a whole number or a list of them")
 
 
 @pytest.mark.parametrize(
