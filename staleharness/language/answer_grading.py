@@ -9,8 +9,9 @@ followed by a unit in `\text`. math-verify 0.9.0 accepts all that is accepted he
 it reads as a set, while here the last one counts. Arithmetic, roots and units in plain letters are right there and
 wrong here.
 
-One comparison serves all rules: numbers are equal as decimals, so `18`, `18.0` and `18.` are one answer. OpenAI, verl
-and lm-eval compare strings, and accept less. TBA compares floats, which also read exponents and round.
+One comparison serves all rules: numbers are equal as decimals, so `18` and `18.0` are one answer, as is `18.` outside
+a box. OpenAI, verl and lm-eval compare strings, and accept less. TBA compares floats, which also read exponents and
+round.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PLACES = 60  # decimal places of a fraction
 _AROUND = re.compile(r"\\[$%!,;: ]|[$%~]|\\q?quad\b|\\displaystyle\b|\\(?:left|right)(?=[^A-Za-z])|\^\{?\\circ\}?")
 _UNIT = re.compile(r"(?<=[0-9)} ])\\(?:text|mathrm)\{[^{}0-9]*\}(?:\^(?:[0-9]|\{[0-9]\}))?")
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf)\{([^{}]*)\}")
-_EQUALS = re.compile(r"(?:=|(?<=.)\\approx)(?!.*(?:=|\\approx))", re.DOTALL)  # the last one
+_EQUALS = re.compile(r"(?:(?<![<>!])=|(?<=.)\\approx)(?!.*(?:=|\\approx))", re.DOTALL)  # the last one, no inequality
 _BRACKETS = re.compile(r"\((.*)\)|\[(.*)\]|\\\{(.*)\\\}|\\\((.*)\\\)")
 _BARE = re.compile(r"\s+([-+]?[0-9](?:[0-9.,]*[0-9])?)")
 _PART = r"(?:\{(-?[0-9]{1,40})\}|([0-9]))"
@@ -122,7 +123,7 @@ _ANY = re.compile(r"-?[0-9.,]+")
 _LM_EVAL_REVERSED = re.compile(r"(?:[$0-9.,]{2,}|[0-9])-?")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGIT = re.compile(r"[0-9]")
-_THOUSANDS = re.compile(r"[-+]?\$?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
+_THOUSANDS = re.compile(r"(?:[-+]?\$?|\$[-+])[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 

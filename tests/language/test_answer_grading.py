@@ -139,6 +139,10 @@ CASES: dict[str, list[tuple[str, str | None]]] = {
         (r"\boxed{x = -18}", "-18"),
         (r"\boxed{3 + 15 = 18}", "18"),
         (r"\boxed{18 = 3 + 15}", "{18 = 3 + 15}"),
+        (r"\boxed{x >= 18}", "{x >= 18}"),  # an inequality gives no number
+        (r"\boxed{x <= 18}", "{x <= 18}"),
+        (r"\boxed{x != 18}", "{x != 18}"),
+        (r"\boxed{x = 3 >= 18}", "{x = 3 >= 18}"),
         (r"\boxed{x \approx(18)}", "18"),
         (r"\boxed{\approx 18}", r"{\approx 18}"),
         (r"\boxed{-17\frac{1}{2}}", "-17.5"),
