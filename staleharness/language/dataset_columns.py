@@ -2,7 +2,7 @@
 
 | shape | question | worked solution | gold |
 |---|---|---|---|
-| GSM8K | `question` | `answer` | behind `####`, or the whole of a bare answer |
+| GSM8K | `question` | `answer`; `solution` beside a bare one | behind `####`, or the whole of a bare answer |
 | MATH, open-r1 | `problem` | `solution` | `answer`, or the last box of the solution |
 | DAPO, verl | `prompt`: one user message | none | `reward_model.ground_truth` |
 | TRL | `prompt`: text or one user message | `completion` | `solution`, `answer`, `ground_truth`, or its own |
@@ -31,9 +31,9 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
         question, solution = (_entry(row, name, where) for name in columns)
         return question, _with_gold(solution, solution if _is_gold(solution) else None, row, where)
     column = next((name for name in QUESTIONS if name in row), None)
-    if column in (None, "question"):  # GSM8K's own columns; a bare answer is one without a worked solution
+    if column in (None, "question"):  # GSM8K's own columns; beside a bare answer another column may have the solution
         question, answer = text_of(row, "question", where), _entry(row, "answer", where)
-        return question, f"#### {answer.strip()}" if _is_gold(answer) else answer
+        return question, _with_gold(_solution(row, where), answer, row, where) if _is_gold(answer) else answer
     if column == "messages":
         question, solution = _turns(row[column], where, column, assistant=True)
     else:
@@ -72,6 +72,8 @@ def _entry(row: Mapping[str, Any], name: str, where: str) -> str:
         value = value.get(key) if isinstance(value, Mapping) else None
     if value is None and name not in row:
         raise UserError(f"{where}: has no {shorten(name)!r}; {_mapping(row)}")
+    if value == []:
+        raise UserError(f"{where}: {shorten(name)!r} is an empty list; it must have one entry")
     value = _only_entry(value, where, name)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
