@@ -92,8 +92,9 @@ def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int],
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fill in the model that the run in the folder `start` has kept, prompted as it was there. Raises `UserError`."""
+def _from_run(settings: Mapping[str, Any], reads_numbers: bool) -> Mapping[str, Any]:
+    """Fill in the model that the run in the folder `start` has kept, prompted and, with `reads_numbers`, read as there.
+    Raises `UserError`."""
     start = str(settings["start"])
     if settings.get("model"):
         raise UserError(f"start={start} names the model; leave out MODEL={settings['model']}")
@@ -102,7 +103,9 @@ def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(run, str):
         raise UserError(f"start={start} is not a finished run ({shorten(run)}); give results/runs/<id>")
     chat = bool(run.spec.get("chat_template", False))
-    return {"chat_template": chat, **settings, "start": str(run.path), "model": str(run.model())}
+    names = ("prompt_format", "extractor") if reads_numbers else ("prompt_format",)
+    prompts = {name: value for name in names if (value := run.spec.get(name))}
+    return {"chat_template": chat, **prompts, **settings, "start": str(run.path), "model": str(run.model())}
 
 
 class LanguageTask(Task):
@@ -191,7 +194,7 @@ class LanguageTask(Task):
         """Fill in settings: chat models get their template, and a CPU gets the fastest decoder. In bfloat16 that is one
         without torch's attention, which takes several times as long there; for a named model, prepacked weights."""
         if settings.get("start"):
-            settings = _from_run(settings)
+            settings = _from_run(settings, cls.reads_numbers())
         model = settings.get("model")
         if settings.get("device", "cpu") == "cpu":
             if settings.get("learner") == "native":

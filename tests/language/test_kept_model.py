@@ -17,6 +17,7 @@ import staleharness as sh
 from staleharness.errors import UserError
 from staleharness.language.simulation import greedy_answers
 from staleharness.language.spec import LanguageSpec
+from staleharness.language.task import LanguageTask
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 from staleharness.task import find_env
@@ -91,6 +92,21 @@ def test_a_run_that_keeps_none_has_the_id_of_before_and_says_so(tiny: Path, tmp_
         trained(tmp_path, start="nowhere")
     with pytest.raises(UserError, match="names the model; leave out MODEL="):
         trained(tmp_path, start=str(run.path), model=str(tiny))
+
+
+def test_a_run_from_a_model_is_prompted_as_that_was(tiny: Path, tmp_path: Path) -> None:
+    """Also graded by its rule, unless the new run names another, or its task grades itself."""
+    prompts = {"prompt_format": "plain", "extractor": "last_number"}
+    run = trained(tmp_path, model=str(tiny), keep="last", **prompts)
+    task = find_env("gsm8k")[1]
+    start = {"start": str(run.path)}
+    settings = task.completed(start)
+    assert {name: settings[name] for name in prompts} == prompts
+    assert task.completed({**start, "prompt_format": "verl"})["prompt_format"] == "verl"
+    assert task.completed({**start, "extractor": "strict"})["extractor"] == "strict"
+    own = type("Own", (LanguageTask,), {"grade": lambda *_: None})
+    assert "extractor" not in own.completed(start) and own.completed(start)["prompt_format"] == "plain"
+    assert not prompts.keys() & task.completed({"model": "smollm2"}).keys()
 
 
 def test_changed_files_of_a_kept_model_are_refused(tiny: Path, tmp_path: Path) -> None:
