@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
 from .shared.arguments import PluginOption, Presentation, ResultsFolder, RunFilters, no_run
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class Command(PluginOption, ResultsFolder, Presentation, RunFilters):
 def handle(command: Command) -> int:
     from ..api import load, load_plugins
     from ..base.files import safe_name
+    from ..running.rerun_comparison import without_expired
     from ..statistics.results import Results
     from ..store.run_grid import Cell, cell_of, flat_settings
     from ..store.run_selection import cell_filter, filter_runs, has_settings, read_settings
@@ -33,11 +35,14 @@ def handle(command: Command) -> int:
     store.check_readable()  # this folder, where the report goes; published ones elsewhere are not written to
     all_runs = load(command.out)
     is_selected, settings = cell_filter(command.env, command.k, command.algo), read_settings(command.where)
-    runs = Results.of(filter_runs(all_runs, is_selected, command.where)).without_doubtful()
-    if not runs:
-        raise no_run(f"OUT={command.out}", all_runs)
     all_failures = failed_runs(store)
     is_selected.check([*map(cell_of, all_runs), *(Cell(f["label"], f["capacity"], f["env"]) for f, _ in all_failures)])
+    selection = filter_runs(all_runs, is_selected, command.where)
+    if not selection:
+        raise no_run(f"OUT={command.out}", all_runs)
+    runs = Results.of(without_expired(selection)).without_doubtful()
+    if not runs:
+        raise UserError(f"OUT={command.out}: no setting tells the runs that match apart, so that all are left out")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"

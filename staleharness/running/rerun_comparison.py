@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.console_log import LOGGER
+from ..base.text import listing, plural
 from ..base.typed_values import plain_value
-from ..errors import shorten
+from ..errors import UserError, shorten
+from ..store.run_grid import Cell, cell_of
 from ..store.stored_run import StoredRun
 from .plan import PlannedRun
 from .run_identity import read_stored, run_id
@@ -67,6 +70,31 @@ def replan(run: StoredRun) -> PlannedRun:
     planned any more."""
     spec, family = read_stored(run.spec, f"run {run.id}")
     return PlannedRun(run_id(spec, family), run.label, spec)
+
+
+def without_expired(runs: Iterable[StoredRun]) -> list[StoredRun]:
+    """Leave out, with a line in the log, the runs of a cell and seed for which there is one of the present code of
+    their plugins. A run whose plugins are not there counts as one of earlier code."""
+    runs = list(runs)
+    claims: dict[tuple[Cell, int], list[StoredRun]] = {}
+    for run in runs:
+        claims.setdefault((cell_of(run), run.seed), []).append(run)
+    expired = set[str]()
+    for members in claims.values():
+        present = [run for run in members if len(members) > 1 and _is_present(run)]
+        expired |= {run.id for run in members if len(present) == 1 and run is not present[0]}
+    if expired:
+        labels = listing(list(dict.fromkeys(run.label for run in runs if run.id in expired)), 9)
+        LOGGER.warning("left out: %s of earlier code of %s", plural(len(expired), "run"), labels)
+    return [run for run in runs if run.id not in expired]
+
+
+def _is_present(run: StoredRun) -> bool:
+    """Return whether a run would have the same id today."""
+    try:
+        return replan(run).run_id == run.id
+    except UserError:
+        return False
 
 
 def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:

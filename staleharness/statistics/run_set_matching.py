@@ -10,7 +10,7 @@ from typing import Any
 from ..base.parsing import canonical_json
 from ..base.text import listing, plural, word
 from ..errors import UserError
-from ..store.run_grid import Cell, cell_of, describe_cell, flat_settings, grid
+from ..store.run_grid import Cell, cell_of, describe_cell, drop_doubtful, flat_settings, grid
 from ..store.stored_run import StoredRun, with_newer_settings
 from .scores import axis
 
@@ -32,8 +32,8 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     Where a side has a cell with several settings, those of the other side are compared, with a note. Raises
     `UserError` where no cell is shared, or where a seed remains twice.
     """
-    a = list(a)
-    runs = with_newer_settings([*a, *b])
+    a = drop_doubtful(a)
+    runs = with_newer_settings([*a, *drop_doubtful(b)])
     constant = _constant_settings(runs)
     if constant:
         specs = [{name: x for name, x in run.spec.items() if name not in constant} for run in runs]

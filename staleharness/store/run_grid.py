@@ -86,8 +86,8 @@ def grid(runs: Iterable[StoredRun] | RunGrid) -> RunGrid:
 
 def drop_doubtful(runs: Iterable[StoredRun]) -> list[StoredRun]:
     """Leave out, each with a line in the log, runs that claim the same seed of a cell and that no filter tells apart:
-    results of two versions of the code, or a forged record among them. Nothing says which of them is right; all other
-    runs still count."""
+    results of two versions of the code, or a forged record among them. Nothing says which of them is right, so that
+    others which claim that seed of the cell are left out, too; all other runs still count."""
     runs = list(runs)
     claims: dict[tuple[Cell, int], dict[str, StoredRun]] = {}
     for run in runs:
@@ -98,12 +98,13 @@ def drop_doubtful(runs: Iterable[StoredRun]) -> list[StoredRun]:
         alike = {run.id for a, b in pairs if _choice(a.spec, b.spec) is None for run in (a, b)}
         if alike:
             LOGGER.warning(
-                "left out: runs %s are all %s, seed %d, and differ in no setting",
+                "left out: runs %s are all %s, seed %d, and differ in no setting; repeat the sweep for a table of the "
+                "present code, or delete the others",
                 " and ".join(sorted(alike)),
                 describe_cell(cell),
                 seed,
             )
-        doubtful |= alike
+            doubtful |= set(members)
     return [run for run in runs if run.id not in doubtful]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,26 @@ def test_only_what_init_state_makes_is_trained() -> None:
     for hook, x, trained in (("init_state", 2.0 * dual, None), ("next_state", dual, {}), ("step_state", dual, {})):
         with pytest.raises(UserError, match=rf"the dual that {hook} returns requires a gradient; only a tensor that"):
             state_of(Answering(), hook, {"dual": x}, trained)
+
+
+@pytest.mark.long
+def test_after_edits_a_report_has_the_runs_of_the_present_code(command_words: Any, call: Cli, tmp_path: Path) -> None:
+    """Three versions of a method in one folder: the first with another default, the last two with equal options."""
+    versions = [("1.2", "PolicyLoss(plain)"), ("1.3", "PolicyLoss(plain)"), ("1.3", "PolicyLoss(2.0 * plain)")]
+    scores = []
+    for cap, answer in versions:
+        words = command_words("mine", answer, "bit-chain", *TINY, methods=f"    cap: float = {cap}")
+        code, out, errors = call("sweep", *words, "--out", "r", "--json")
+        assert code == 0, errors
+        scores.append(json.loads(out)["table"][0]["raw_mean"])
+    code, out, errors = call("report", "--out", "r", "--plugin", words[5], "--json")
+    assert code == 0 and "left out: 2 runs of earlier code of mine" in errors
+    assert [row["raw_mean"] for row in json.loads(out)["table"]] == scores[-1:]
+    (tmp_path / "mine.py").unlink()
+    code, _, errors = call("report", "--out", "r")  # nothing says which of them is the present code's
+    assert code == 2 and "no setting tells the runs that match apart" in errors
+    code, _, errors = call("compare", "r", "r/../r")
+    assert code == 2 and "the same folder" in errors
+    shutil.copytree("r", "other")
+    code, _, errors = call("compare", "r", "other")
+    assert code == 2 and "share no cell" in errors and "Traceback" not in errors
