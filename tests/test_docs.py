@@ -12,6 +12,7 @@ import pytest
 from known_plugins import loaded_plugins
 from places import ROOT
 
+from staleharness.api import list_algorithms
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.statistics.results import load
 
@@ -114,6 +115,8 @@ def test_the_notebook_has_the_script_and_was_executed() -> None:
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert code == [text for _, text in made["cells"]() if text], "run python docs/generate_notebook.py"
     outputs = [out for cell in cells if cell["cell_type"] == "code" for out in cell["outputs"]]
+    text = "".join(text for out in outputs for text in out.get("text", []))
+    assert all(method["summary"] in text for method in list_algorithms() if method["core"]), "of an earlier version"
     assert any("10 runs are stored" in "".join(out.get("text", [])) for out in outputs)
     assert any("image/png" in out.get("data", {}) for out in outputs)
     published = load(ROOT / "results" / "reference" / "quick_hopper").table().answers

@@ -82,7 +82,7 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if hint is str and isinstance(value, (bool, int, float)):
         text = shorten(value_text(value))
         raise UserError(f'{where}={text} is not a string; write "{text}", in double quotes')
-    if hint in (int, float) and isinstance(value, str) and is_number(value):
+    if {int, float} & {hint, *arguments} and isinstance(value, str) and is_number(value):
         raise UserError(f'{where}="{shorten(value)}" is a string, not a number; leave out the quotation marks')
     if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None), tuple[int, ...]}:
         names = {**KINDS_OF_VALUE, type(None): "none", tuple[int, ...]: "a list of whole numbers"}

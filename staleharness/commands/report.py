@@ -21,7 +21,6 @@ class Command(PluginOption, ResultsFolder, Presentation, RunFilters):
 def handle(command: Command) -> int:
     from ..api import load, load_plugins
     from ..base.files import safe_name
-    from ..running.rerun_comparison import without_expired
     from ..statistics.results import Results
     from ..store.run_grid import Cell, cell_of, flat_settings
     from ..store.run_selection import cell_filter, filter_runs, has_settings, read_settings
@@ -40,10 +39,15 @@ def handle(command: Command) -> int:
     selection = filter_runs(all_runs, is_selected, command.where)
     if not selection:
         raise no_run(f"OUT={command.out}", all_runs)
-    runs = Results.of(without_expired(selection)).without_doubtful()
+    if len({(cell_of(run), run.seed) for run in selection}) < len(selection):
+        from ..running.rerun_comparison import without_expired  # which loads plugins
+
+        selection = without_expired(selection)
+    runs = Results.of(selection).without_doubtful()
     if not runs:
         raise UserError(f"OUT={command.out}: no setting tells the runs that match apart, so that all are left out")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
+    parts += [part for part in (command.score, command.normalise) if part != "auto"]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
     failures = [

@@ -79,14 +79,14 @@ def without_expired(runs: Iterable[StoredRun]) -> list[StoredRun]:
     claims: dict[tuple[Cell, int], list[StoredRun]] = {}
     for run in runs:
         claims.setdefault((cell_of(run), run.seed), []).append(run)
-    expired = set[str]()
+    earlier = set[str]()
     for members in claims.values():
         present = [run for run in members if len(members) > 1 and _is_present(run)]
-        expired |= {run.id for run in members if len(present) == 1 and run is not present[0]}
-    if expired:
-        labels = listing(list(dict.fromkeys(run.label for run in runs if run.id in expired)), 9)
-        LOGGER.warning("left out: %s of earlier code of %s", plural(len(expired), "run"), labels)
-    return [run for run in runs if run.id not in expired]
+        earlier |= {run.id for run in members if len(present) == 1 and run is not present[0]}
+    if earlier:
+        labels = listing(list(dict.fromkeys(run.label for run in runs if run.id in earlier)), 9)
+        LOGGER.warning("left out: %s of earlier code of %s", plural(len(earlier), "run"), labels)
+    return [run for run in runs if run.id not in earlier]
 
 
 def _is_present(run: StoredRun) -> bool:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 
+from staleharness.errors import UserError
+from staleharness.running.plan import plan
 from staleharness.store.store import Store
+from staleharness.study import ask
 
 HOPPER = ["sweep", "--env", "Hopper"]
 
@@ -189,6 +192,7 @@ def test_a_spec_file_with_an_unknown_key_is_refused(call: Cli, tmp_path: Path) -
         'env = "Hopper"\ncapcity = [1, 4]\n': ["capcity", "capacity", "spec.toml"],
         'env = "Hopper"\n[settings]\nlearning_rat = 0.1\n': ["learning_rat", "learning_rate"],
         'env = "Hopper"\nseeds = "three"\n': ["seeds=three is neither a whole number nor a list of whole numbers"],
+        'env = "Hopper"\nseeds = "3"\n': ['seeds="3" is a string, not a number; leave out the quotation marks'],
         'env = "Hopper"\nseeds = true\n': ["seeds=true is neither a whole number nor a list"],
         'env = "Hopper"\ncapacity = ["4"]\n': ['capacity="4" is a string, not a number; leave out the quotation marks'],
         'env = "Hopper"\nk = [1, 4]\n': ["unknown option 'k'; did you mean 'capacity'?"],
@@ -201,3 +205,9 @@ def test_a_spec_file_with_an_unknown_key_is_refused(call: Cli, tmp_path: Path) -
         for word in words:
             assert word in err
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "method"), [("grpo", "ppo_clip"), ("DAPO", "ppo_clip"), ("v-trace", "impala")])
+def test_a_method_by_its_name_elsewhere_is_found(name: str, method: str) -> None:
+    with pytest.raises(UserError, match=f"did you mean '{method}'"):
+        plan(ask(env="word-problems", algo=name))

@@ -109,6 +109,10 @@ def test_a_report_names_the_failed_runs_of_its_folder(tmp_path: Path, cli: Cli) 
     assert code == 0 and "missing" not in out
     code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip,mind")
     assert (code, err) == (2, "staleharness: ALGO: no run here is of 'mind'; did you mean 'mine'?\n")
+    code, out, err = cli("report", "--out", str(tmp_path), "--algo", "vacoo")
+    assert (code, out) == (2, "") and "ALGO: no run here is of 'vacoo'" in err
+    code, out, err = cli("report", "--out", str(tmp_path), "--normalise", "raw", "--score", "deterministic")
+    assert code == 0 and (tmp_path / "reports" / "report-deterministic-raw" / "index.html").is_file()
     write_run(tmp_path, "ppo_clip", 0, phases=4, settings={"lag": "oldest"})
     code, out, err = cli("report", "--out", str(tmp_path), "--json")
     assert (code, out) == (2, "") and "WHERE=lag=oldest" in err and "yet" not in err
