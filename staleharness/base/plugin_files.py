@@ -8,7 +8,9 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.abc import Loader
 from pathlib import Path
+from types import ModuleType
 
 from ..errors import UserError, type_and_message
 from .parsing import user_path
@@ -21,6 +23,15 @@ STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _additions: set[str] = set()  # paths that `add_user_path` added
 _failures: set[str] = set()  # paths with a plugin that could not be loaded
+
+
+def execute(module: ModuleType, loader: Loader, path: Path) -> None:
+    """Execute a plugin file. A user's is read from its source, since bytecode can be of an earlier version: Python
+    compares size and second of the last edit."""
+    if package(path) or path.is_relative_to(HARNESS):
+        loader.exec_module(module)
+    else:
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
 
 
 def user_paths() -> list[Path]:

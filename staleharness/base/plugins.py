@@ -29,7 +29,7 @@ from ..errors import UserError, nearest, shorten
 from .console_log import LOGGER
 from .files import stamp
 from .plugin_code_hash import code_files, code_hash
-from .plugin_files import KINDS, PATH_VARIABLE, import_problem, note_failure, plugin_files, user_paths
+from .plugin_files import KINDS, PATH_VARIABLE, execute, import_problem, note_failure, plugin_files, user_paths
 from .torch_modes import modes_kept
 
 T = TypeVar("T", bound=type)
@@ -145,7 +145,7 @@ class Registry(Generic[T]):
         environments = _environments()
         try:
             with contextlib.redirect_stdout(sys.stderr), modes_kept(f"plugin {path}"):  # scripts read standard output
-                spec.loader.exec_module(module)
+                execute(module, spec.loader, path)
         except BaseException as error:
             self._loaded_files.pop(path, None)  # so that the next access executes it again
             _forget(sys.modules.pop(module_name).__name__)

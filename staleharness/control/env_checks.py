@@ -112,7 +112,8 @@ def _problem_of_step(step: Any, shape: tuple[int, ...]) -> str | None:
         numbers = f"an array of {shape[0]} numbers" if shape else "a number"
         return f"the reward {shorten(one_line(repr(reward)))}, which must be {numbers}"
     for name, flag in zip(("terminated", "truncated"), flags, strict=True):
-        if shape and (not isinstance(flag, np.ndarray) or flag.shape != shape or flag.dtype != np.bool_):
+        flags_of_all = np.asarray(flag)
+        if shape and (flags_of_all.shape != shape or flags_of_all.dtype.kind != "b" or isinstance(flag, list)):
             return f"{name} {shorten(one_line(repr(flag)))}, which must be an array of {shape[0]} Booleans"
     if not isinstance(info, dict):
         return f"the info {shorten(one_line(repr(info)))}, which must be a dict"

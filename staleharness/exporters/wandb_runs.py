@@ -29,7 +29,7 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     for run in runs:
         phases(run)
         for file in place.glob(f"offline-run-*-{run.id}/{DIGEST}"):
-            if file.read_text() != run.record["metrics_sha256"]:
+            if file.read_text(encoding="ascii") != run.record["metrics_sha256"]:
                 raise UserError(
                     f"{file.parent} holds other results of {run.label} seed {run.seed}, which was run again since; "
                     "give another folder (TO=...), or delete that one"
@@ -86,5 +86,5 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         session.summary[name] = value
     session.finish()
     (folder_of_run,) = scratch.glob(f"wandb/offline-run-*-{run.id}")
-    (folder_of_run / DIGEST).write_text(run.record["metrics_sha256"])
+    (folder_of_run / DIGEST).write_text(run.record["metrics_sha256"], encoding="ascii")
     return folder_of_run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import py_compile
 import runpy
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from command_line import Cli
+from known_plugins import loaded_plugins
 from needs import hint
 from places import ROOT
 
@@ -580,3 +582,25 @@ def test_a_file_that_is_no_plugin_is_said_each_time(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(UserError, match=r"a readable file ending in \.py"):
             ALGORITHMS.load_file(file)
+
+
+def test_bytecode_of_an_earlier_version_is_not_executed(tmp_path: Path) -> None:
+    """An edit that leaves the size, within the second of the one before: Python would take its bytecode."""
+    path, found = tmp_path / "mine.py", []
+    for name in ("one", "two"):
+        path.write_text(PLUGIN_OF_NAME.format(name=name))
+        os.utime(path, (10**9, 10**9))
+        if name == "one":
+            py_compile.compile(str(path))
+        with loaded_plugins(path):
+            found.append([kind for kind in ("one", "two") if kind in ALGORITHMS])
+    assert found == [["one"], ["two"]]
+
+
+PLUGIN_OF_NAME = """
+from staleharness.algorithm import ALGORITHMS, Algorithm
+
+@ALGORITHMS.register("{name}")
+class Mine(Algorithm):
+    "A method."
+"""
