@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.abc import Loader
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from ..errors import UserError, type_and_message
 from .parsing import user_path
@@ -25,13 +26,17 @@ _additions: set[str] = set()  # paths that `add_user_path` added
 _failures: set[str] = set()  # paths with a plugin that could not be loaded
 
 
+class _SourceLoader(SourceFileLoader):
+    """Loader that reads no bytecode, which can be of an earlier version: Python compares size and second of an edit."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def execute(module: ModuleType, loader: Loader, path: Path) -> None:
-    """Execute a plugin file. A user's is read from its source, since bytecode can be of an earlier version: Python
-    compares size and second of the last edit."""
-    if package(path) or path.is_relative_to(HARNESS):
-        loader.exec_module(module)
-    else:
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    """Execute a plugin file; a user's, which may have been edited a moment ago, is read from its source."""
+    is_ours = package(path) or path.is_relative_to(HARNESS)
+    (loader if is_ours else _SourceLoader(module.__name__, str(path))).exec_module(module)
 
 
 def user_paths() -> list[Path]:
