@@ -56,7 +56,8 @@ class Sampler:
         self.copies: SamplerCopies | None = None
         # copies are in memory of their own, as in an actor's process, so that products round alike
         if self.models or samples_mu(spec):
-            self.copies = SamplerCopies(matrices_of_blocks(self.models, spec.seed), spec.capacity, spec.seed)
+            copy_tensors = matrices_of_blocks(self.models, spec.seed, decoder.policy.transposed_parameters)
+            self.copies = SamplerCopies(copy_tensors, spec.capacity, spec.seed)
         self.order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
         self.start_timer()
 

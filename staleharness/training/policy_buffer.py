@@ -4,7 +4,7 @@ which a sampler's copies of the versions act, under a mismatch model."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,19 +109,23 @@ class _CopiesView(PolicyBuffer):
         return self.copies.of(self.buffer.newest)
 
 
-def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
+def matrices_of_blocks(models: Sequence[Mismatch], seed: int, transposed: Collection[str] = ()) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
-    embedding, head, norms, routers and biases as they are, also biases [experts, out]."""
+    embedding, head, norms, routers and biases as they are, also biases [experts, out].
 
-    def copy(version: Version) -> dict[str, Tensor]:
+    transposed: names of matrices that the model stores as [in, out]."""
+
+    def copy_tensors(version: Version) -> dict[str, Tensor]:
         tensors = {name: tensor.clone() for name, tensor in version.tensors.items()}
         for name, tensor in tensors.items():
             is_matrix = tensor.ndim >= 2 and not name.endswith("bias")
             if is_matrix and BLOCK.search(name) and not ROUTER.search(name):
-                tensors[name] = apply(models, tensor, Place(name, version.phase, seed))
+                place, flip = Place(name, version.phase, seed), name in transposed
+                copy = apply(models, tensor.mT.contiguous() if flip else tensor, place)
+                tensors[name] = copy.mT.contiguous() if flip else copy
         return tensors
 
-    return copy
+    return copy_tensors
 
 
 def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:

@@ -18,6 +18,7 @@ from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.model_preflight import shapes_in
 from staleharness.language.problem import Problem
+from staleharness.language.simulation import LanguageSimulation
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.task import find_env
@@ -68,6 +69,20 @@ def test_weights_that_the_model_has_no_place_for(model: Path, spec: Specs) -> No
     rewrite(model, lambda weights: weights.update(biases))
     line = refusal(spec(model=str(model)))
     assert f"has {', '.join(biases)}, for which its config.json (qwen2) makes no place; give the config.json" in line
+
+
+def test_a_head_that_differs_from_the_embedding_is_kept(model: Path, tmp_path: Path, spec: Specs) -> None:
+    """Under a config.json that ties them, also in a saved copy."""
+    heads = []
+    rewrite(model, lambda weights: weights.update({"lm_head.weight": 2 * weights["model.embed_tokens.weight"]}))
+    for folder in (model, tmp_path / "copy"):
+        policy = CausalLM(str(folder), spec())
+        heads.append(policy.model.lm_head.weight.detach().clone())
+        assert torch.equal(heads[-1], 2 * policy.model.model.embed_tokens.weight)
+        assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is (folder == model)
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        policy.save(tmp_path / "copy")
+    assert torch.equal(*heads)
 
 
 def test_weights_as_integers_need_settings_that_explain_them(model: Path, spec: Specs) -> None:
@@ -146,6 +161,17 @@ def test_where_positions_end_a_longer_row_is_refused(finite: Path, spec: Specs) 
     most = int(line.rpartition("completion_tokens to ")[2].split()[0])
     fits = spec(model=str(finite), completion_tokens=most, steps=1)
     assert [record.metrics["phase"] for record in simulation_of(fits)] == [0]
+
+
+def test_weights_stored_in_by_out_are_rounded_by_outputs(finite: Path, spec: Specs) -> None:
+    """GPT-2's: an output's weights are a column there, a row of `torch.nn.Linear`."""
+    simulation = simulation_of(spec(model=str(finite), mismatch="int8", steps=1))
+    assert isinstance(simulation, LanguageSimulation) and simulation.sampler.copies is not None
+    name = "transformer.h.0.mlp.c_fc.weight"
+    version = simulation.policy.snapshot(0, 0)
+    weight, copy = version.tensors[name], simulation.sampler.copies.of(version).tensors[name]
+    scale = weight.abs().amax(0) / 127
+    assert weight.shape == (16, 64) and torch.equal(copy, (weight / scale).round() * scale)
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -23,7 +23,15 @@ from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
 from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
 from .kv_cache import PreallocatedCache, PrefixCache, PrefixLayer
-from .model_loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
+from .model_loading import (
+    disable_dropout,
+    enable_checkpointing,
+    end_tokens,
+    load,
+    trailing_special_tokens,
+    transposed_matrices,
+    with_lora,
+)
 from .model_preflight import is_mixture, replay_refusal
 from .native_forward_backward import NativeForward, supports_native_forward
 from .routing import Routers
@@ -61,6 +69,7 @@ class CausalLM:
             if isinstance(module, torch.nn.Linear)
             for parameter in ("weight", "bias")
         )
+        self.transposed_parameters = frozenset(transposed_matrices(self.model))
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         self.decode_batch = spec.decode_batch  # completions sampled together; 0: all

@@ -29,6 +29,8 @@ RANDOM_RATE = re.compile("dropout|layerdrop|pdrop|(?<!router_)jitter")
 # Names of masks and frequencies that earlier releases of transformers saved with the weights.
 MASK = re.compile(r"(attn|attention)\.(masked_)?bias$|\.inv_freq$|position_ids$")
 
+TRANSPOSED = ("Conv1D", "GptOssExperts", "Llama4TextExperts")  # modules whose matrices are [in, out]
+
 
 def load(source: str) -> tuple[Any, Any]:
     """Return (tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
@@ -96,6 +98,9 @@ def _model(source: str, config: Any) -> Any:
         )
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
         raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is not None and head.weight is not embedding.weight:  # files with two keep both, whatever config.json says
+        model.config.tie_word_embeddings = False  # otherwise a saved copy would lose the head
     return model
 
 
@@ -223,6 +228,18 @@ def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], 
         (tokenizer_of(model) if has_tokenizer else tokenizer).save_pretrained(folder)
 
     return build_once("adapters", f"{digest}-{package_version('transformers')}-{package_version('peft')}", make)
+
+
+def transposed_matrices(model: torch.nn.Module) -> list[str]:
+    """Return the names of the matrices stored as [in, out] or [experts, in, out], where `torch.nn.Linear` has
+    [out, in]: those of GPT-2's `Conv1D` and of some mixtures' experts."""
+    return [
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        if type(module).__name__ in TRANSPOSED or getattr(module, "is_transposed", False)
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.ndim >= 2 and not name.endswith("bias")
+    ]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
