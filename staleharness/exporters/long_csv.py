@@ -57,6 +57,7 @@ def _record(run: StoredRun) -> dict[str, Any]:
         "run": run.id,
         **{name: value for name, value in record.items() if name not in ("run", "status", "accuracy")},
         "date": r["date"],
+        "code": run.code,
         **{f"set.{name}": value for name, value in settings(run).items()},
         **{f"made.{name}": value for name, value in sorted(r["fingerprint"].items())},
         **{f"mean.{name}": value for name, value in sorted(r["summary"].items())},

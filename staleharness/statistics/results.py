@@ -94,7 +94,8 @@ class Results:
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per run: final scores, steps, seconds, and means over its phases (`lag_mean`, `tv_data`, ...)."""
+        """One row per run: final scores, steps, seconds, and means over its phases (`lag_mean`, `tv_data`, ...);
+        `code` is the digest of the method's file, which tells versions of a plugin apart."""
         rows = [
             {
                 **_place(run),
@@ -103,6 +104,7 @@ class Results:
                 "phases": run.record["phases"],
                 "seconds": run.record["seconds"]["total"],
                 "date": run.record["date"],
+                "code": run.code,
                 **run.record["summary"],
             }
             for run in self.stored_runs

@@ -61,6 +61,11 @@ class StoredRun:
         return int(self.record["spec"]["seed"])
 
     @property
+    def code(self) -> str:
+        """Digest of the file of its method; empty in records of early versions."""
+        return str(self.record.get("method", {}).get("code", ""))
+
+    @property
     def trace(self) -> Path | None:
         """Trace of a run with real actors; None without."""
         inside = is_packed(root := self.path.parent.parent)

@@ -24,6 +24,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
+from staleharness.statistics.results import load
 from staleharness.store.store import Store, StoredRun
 from staleharness.store.stored_run import write_manifest
 
@@ -129,6 +130,16 @@ def test_runs_csv_has_a_line_per_run_with_its_facts(results: Path, tmp_path: Pat
     assert vaco["set.hidden"] == "[64, 64]" and vaco["set.num_envs"] == 16 and vaco["made.torch"] == "2.13.0"
     assert vaco["mean.lag_mean"] == Store(results).read(vaco["run"]).record["summary"]["lag_mean"]
     assert math.isnan(frame.loc["spo"]["set.scale"])  # what a run does not have is empty
+
+
+def test_versions_of_a_plugin_differ_in_code(tmp_path: Path):
+    """In `runs.csv` and in `sh.load`; the last is a record of before there were digests."""
+    for seed, said in enumerate(({"method": {"code": "aaa"}}, {"method": {"code": "abc"}}, {})):
+        write_run(tmp_path / "results", "vaco", seed, said=said)
+    results = load(tmp_path / "results")
+    frame = pd.read_csv(long_csv.write(results, tmp_path)[1], keep_default_na=False)
+    codes = ["aaa", "abc", ""]
+    assert frame.sort_values("seed")["code"].tolist() == results.runs.sort_values("seed")["code"].tolist() == codes
 
 
 def test_an_export_that_dies_leaves_nothing_half_written(

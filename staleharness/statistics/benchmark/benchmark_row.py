@@ -74,7 +74,7 @@ def with_scores(
         for env, by_seed in zip(protocol.env, by_env, strict=True)
     }
     cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))
-    code = tuple(sorted({str(run.record.get("method", {}).get("code", "")) for run in runs} - {""}))
+    code = tuple(sorted({run.code for run in runs} - {""}))
     tv, ess = _mean_of(runs, "tv", "tv_end"), _mean_of(runs, "ess", "ess_end")
     row = replace(row, scores=scores, cpus=cpus, code=code, tv=tv, ess=ess)
     row = replace(row, score=float(pooled_iqm(*row.columns)))
