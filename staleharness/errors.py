@@ -75,7 +75,8 @@ def nearest(name: str, valid: Iterable[str], others: Iterable[str] = ()) -> str:
     completions = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]
     if completions:
         return f"did you mean {' or '.join(map(repr, completions[:3]))}?"
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    cutoff = 0.5 if len(name) < 4 else 0.6  # of two letters one may be right
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"
     return "known: " + ", ".join(names) if names else "none is known"
