@@ -164,7 +164,7 @@ def test_seeds_may_be_listed_and_a_file_overridden(tmp_path: Path) -> None:
         ({"env": "Hopper", "settings": {1: 2}}, r"SET=\{1: 2\}"),
         ({"env": "Hopper", "settings": 5}, "SET=5"),
         ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
-        ({"env": "Hopper", "settings": {"lag": "oldest"}}, "unknown option 'lag' of mujoco; give LAG=oldest"),
+        ({"env": "Hopper", "settings": {"lag": "oldest"}}, "unknown option 'lag' of Hopper-v5; give LAG=oldest"),
         ({"env": "Hopper", "settings": {"q": 1}}, "known: .*entropy_coef, envs_per_actor"),
         (
             {"env": "word-problems", "settings": {"temperature": 0.7}},

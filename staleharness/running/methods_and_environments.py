@@ -162,17 +162,17 @@ def _with_settings(env: str, family: type[Task], question: Question) -> Requeste
     names = family.settings.settings()
     for key, value in question.settings.items():
         if key in LANGUAGE_ONLY and key not in names:
-            raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {family.name} has none")
+            raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {env} has none")
         if key in SAMPLING and key not in names and family.mismatch:
             raise UserError(
-                f"SET: no option {key!r} of {family.name}; a sampler that differs from the trainer's policy is "
+                f"SET: no option {key!r} of {env}; a sampler that differs from the trainer's policy is "
                 f"MISMATCH=sampling[{key}={shorten(str(value))}]"
             )
         if key not in names:
             remedy = nearest(key, (name for name in names if not name.endswith("_digest")))
             if variable := AXES.get(key.lower()):
                 remedy = f"give {variable}={shorten(str(value))}"
-            raise UserError(f"SET: unknown option {key!r} of {family.name}; {remedy}")
+            raise UserError(f"SET: unknown option {key!r} of {env}; {remedy}")
     if question.forward and "N" not in family.axes:
         raise UserError(
             "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."

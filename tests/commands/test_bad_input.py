@@ -44,8 +44,8 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["is neither a name nor name[option=value,...]"],
     ),
     "an invisible character": ([*HOPPER, "--algo", "ppo\u200b_clip"], ["ppo\\u200b_clip"]),
-    "data of a control task": ([*HOPPER, "--data", "x"], ["DATA=x is for language tasks; mujoco has none"]),
-    "a model of a control task": ([*HOPPER, "--model", "x"], ["MODEL=x is for language tasks; mujoco has none"]),
+    "data of a control task": ([*HOPPER, "--data", "x"], ["DATA=x is for language tasks; Hopper-v5 has none"]),
+    "a model of a control task": ([*HOPPER, "--model", "x"], ["MODEL=x is for language tasks; Hopper-v5 has none"]),
     "no round": (["sweep", "--env", "word-problems", "--n", "0"], ["N=0 must be at least 1"]),
     "a width for a list of widths": (
         [*HOPPER, "--set", "hidden=64"],
