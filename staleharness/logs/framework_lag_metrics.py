@@ -15,7 +15,7 @@ from pathlib import Path
 from ..base.parsing import read_toml
 from ..base.text import listing
 from ..base.typed_values import build
-from ..errors import UserError, shorten
+from ..errors import UserError, nearest, shorten
 
 UNITS = ("versions", "gradient_steps", "samples")
 OVER = ("rows", "decisions")
@@ -65,6 +65,18 @@ def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
             f"{where}: no column has a name that is known to be a lag{reason}; "
             f"say which one: COLUMNS=lag=NAME; there are: {_names(names)}"
         )
+    return matches[0]
+
+
+def find_column(name: str, names: Sequence[str], where: str) -> str:
+    """Return the column of this name, or the only one of this name behind W&B's `<run> - `. Raises `UserError`."""
+    if name in names:
+        return name
+    matches = [column for column in names if _column_name(column) == name]
+    if len(matches) > 1:
+        raise UserError(f"{where} has {len(matches)} columns {shorten(name)!r}, of several runs: {_names(matches)}")
+    if not matches:
+        raise UserError(f"{where} has no column {shorten(name)!r}; {nearest(name, names)}")
     return matches[0]
 
 

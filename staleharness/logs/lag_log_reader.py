@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
-from .framework_lag_metrics import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
+from .framework_lag_metrics import (
+    OVER,
+    UNITS,
+    System,
+    find_column,
+    lag_column,
+    other_lags,
+    statistic_columns,
+    system_of,
+)
 from .log_statistics import Drift, DriftMeter, LagHistogram
 from .log_table import find_log, log_columns, log_rows, runs_of
 
@@ -217,9 +226,7 @@ def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
             raise UserError(f"COLUMNS gives {key} more than once")
         if key == "over" and name not in OVER:
             raise UserError(f"COLUMNS: over={shorten(name)} is not known; {nearest(name, OVER)}")
-        if key != "over" and name not in names:
-            raise UserError(f"LOG={file} has no column {shorten(name)!r}; {nearest(name, names)}")
-        mapping[key] = name
+        mapping[key] = name if key == "over" else find_column(name, names, f"LOG={file}")
     if "lag" not in mapping:
         raise UserError("COLUMNS does not say which column is the lag: give lag=NAME")
     return mapping

@@ -176,6 +176,14 @@ def test_the_drift_of_a_trace_is_over_what_its_mean_is_over(tmp_path: Path, over
     assert found is not None and list(found) == pytest.approx(expected)
 
 
+def test_a_column_may_be_named_without_the_run_before_it(tmp_path: Path) -> None:
+    """As W&B writes it; models of lag cannot name a column with blanks."""
+    file = log(tmp_path, "Step,my run - queue/age,my run - queue/age__MIN\n0,1,8\n1,3,8\n", "run.csv")
+    for name in ("queue/age", "my run - queue/age"):
+        read = read_log(file, f"lag={name}")
+        assert (read.column, read.mean) == ("my run - queue/age", 2.0)
+
+
 @pytest.mark.parametrize(
     "name, text, asked, words",
     [
@@ -190,6 +198,7 @@ def test_the_drift_of_a_trace_is_over_what_its_mean_is_over(tmp_path: Path, over
         ("run.csv", "lag\ninf\n", None, "'inf' in row 1 of 'lag' is not a lag"),
         ("run.csv", "lag,b\n,1\n", None, "column 'lag' has no value"),
         ("run.csv", "age\n1\n", "lag=aje", "has no column 'aje'; did you mean 'age'?"),
+        ("run.csv", "a - age,b - age\n1,2\n", "lag=age", "has 2 columns 'age', of several runs: a - age, b - age"),
         ("run.csv", "age\n1\n", "leg=age", "COLUMNS: 'leg' is not known; did you mean 'lag'?"),
         ("run.csv", "age\n1\n", "count=age", "does not say which column is the lag"),
         ("run.csv", "age\n1\n", "age", "'age' is not lag=NAME"),
