@@ -75,8 +75,10 @@ def retention_sentences(
 
 def _percent(share: Contrast, with_interval: bool) -> str:
     text = f"{100 * share.value:.0f} %"
-    if not with_interval or share.low is None or share.high is None:
+    if not with_interval:
         return text
+    if share.low is None or share.high is None:
+        return f"{text} (without interval)"
     return f"{text} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
 
 

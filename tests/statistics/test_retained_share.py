@@ -124,6 +124,9 @@ def test_a_sentence_says_what_lag_costs(runs: RunGrid) -> None:
     assert text.startswith("At K = 8") and f"  {vaco}% [" in text and "retained" in text
     alone = aggregate.table([r for r in runs.runs if r.label == "vaco"], reps=50, engine="quick").answers[0]
     assert f"VACO retains {vaco} % [" in alone and alone.endswith("] of its score without lag.")
+    one_seed = [r for r in runs.runs if r.label == "vaco" and r.seed == 0]
+    alone = aggregate.table(one_seed, reps=50, engine="quick").answers[0]
+    assert alone.endswith(" % (without interval) of its score without lag.")
     late = [r for r in runs.runs if r.spec["capacity"] == 8]
     assert not aggregate.table(late, reps=50, engine="quick").answers
 
