@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from known_plugins import loaded_plugins
 from sweeping import staleharness
 
 from staleharness import api
@@ -75,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "tracks/toy.toml").write_text(TOY)
     (root / "mine.py").write_text(MINE)
     (root / "reference").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, loaded_plugins():
         patch.setattr(protocols, "protocol_folder", lambda: root / "tracks")
         patch.setattr(reference_results, "reference_folder", lambda: root / "reference")
         benchmark_runs.published_runs.cache_clear()
