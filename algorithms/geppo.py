@@ -17,12 +17,13 @@ class GePPO(Algorithm):
     Maximises  min(wA, clip(w, u − ε', u + ε')A)  with w = π/μ and u = π_prox/μ, the ratio at the start of the phase.
     The clip is additive; decoupled PPO's is u(1 ± ε). ε' = ε / mean(lag + 1) over the minibatch (in the paper, over the
     policy weights), so that reusing data several times changes the policy at most as much as using them once in PPO. A
-    is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data this is PPO.
+    is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data the loss is PPO's.
 
     After a phase the step size is divided by 1 + `adapt` if ½ E|w − u| > ε'/2, and multiplied by it if ½ E|w − u| is
     below half of that. The authors' code measures this at the end of the phase; here it is the mean over the phase's
-    steps. The lag model replaces the paper's policy weights, so none appear here, and the weighted normalisation of A
-    in the authors' code is left to the run.
+    steps, before each: about half as far, with two steps a quarter. Before a single step nothing has moved, so that the
+    step size stays. The lag model replaces the paper's policy weights, so none appear here, and the weighted
+    normalisation of A in the authors' code is left to the run.
     """
 
     paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"
@@ -49,7 +50,7 @@ class GePPO(Algorithm):
         factor, moved = state["step_factor"], diagnostics["moved"]  # ½ E|w − u| in units of ε'/2
         if moved > 1.0:
             factor /= 1.0 + self.adapt
-        elif moved < 0.5:
+        elif 0.0 < moved < 0.5:  # 0: a single step
             factor *= 1.0 + self.adapt
         return {"step_factor": factor}
 

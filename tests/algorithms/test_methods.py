@@ -156,7 +156,7 @@ def test_dppo_on_control_measures_the_distribution() -> None:
 def test_geppo_adapts_its_step_to_the_distance_moved() -> None:
     geppo = make("geppo")
     start = geppo.init_state()
-    for moved, factor in ((1.01, 1 / 1.03), (0.99, 1.0), (0.51, 1.0), (0.49, 1.03)):
+    for moved, factor in ((1.01, 1 / 1.03), (0.99, 1.0), (0.51, 1.0), (0.49, 1.03), (0.0, 1.0)):
         state = geppo.next_state(start, {"moved": moved})
         assert state == {"step_factor": pytest.approx(factor)}
         assert geppo.step_scale(replace(examples(0, 1.0), state=state)) == pytest.approx(factor)
