@@ -99,7 +99,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
                 raise UserError(
                     f"{command.source} is one run, and {name.upper()} chooses among those of a folder; leave it out"
                 )
-        runs = [find_run(str(path), "", "A")]
+        runs = [find_run(str(path), "")]
     else:
         runs = list(command.select(Store(path), command.source))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):

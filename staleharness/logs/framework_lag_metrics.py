@@ -80,6 +80,15 @@ def find_column(name: str, names: Sequence[str], where: str) -> str:
     return matches[0]
 
 
+def count_column(name: str, names: Iterable[str]) -> str | None:
+    """Return the column of the counts of a histogram, beside a column `lag` of the same run; None without one."""
+    if _column_name(name) != "lag":
+        return None
+    run = name.rpartition(" - ")[0]
+    matches = [n for n in names if n.rpartition(" - ")[0] == run and _column_name(n).lower() == "count"]
+    return matches[0] if len(matches) == 1 else None
+
+
 def system_of(name: str) -> System | None:
     """Return the system that has a column of this name."""
     return next((system for _, system in _matches([name])), None)

@@ -3,6 +3,7 @@ what the system logs alongside."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from .framework_lag_metrics import (
     OVER,
     UNITS,
     System,
+    count_column,
     find_column,
     lag_column,
     other_lags,
@@ -129,7 +131,7 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
     else:
         name = mapping["lag"]
         system = system_of(name) or UNKNOWN
-    counts = mapping.get("count") or ("count" if name == "lag" and "count" in names else None)
+    counts = mapping.get("count") or count_column(name, names)
     log, runs = _read(path, name, counts, names, system), runs_of(path)
     drift = log.drift if runs == 1 else None  # a change from one run to the next would not be drift
     log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs, drift=drift)
@@ -214,9 +216,9 @@ def _lag_log(file: str, column: str, histogram: LagHistogram, note: str = "", **
 
 
 def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
-    """Parse COLUMNS to {key: name}; a name may contain spaces."""
+    """Parse COLUMNS to {key: name}; a name may contain spaces and commas."""
     mapping: dict[str, str] = {}
-    for part in text.split(","):
+    for part in re.split(rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)", text):
         key, equals, name = (word.strip() for word in part.partition("="))
         if not equals or not name:
             raise UserError(f"COLUMNS: {shorten(part)!r} is not lag=NAME")

@@ -162,7 +162,7 @@ def _delimiter(path: Path) -> str:
     if _suffix(path) not in TABLES:
         return ","
     with _text(path) as text:
-        header = next(_lines(text), "")
+        header = next(filter(str.strip, _lines(text)), "")
     return max(",;\t", key=header.count)
 
 
@@ -237,7 +237,7 @@ def _lines(stream: TextIO) -> Iterator[str]:
 
 
 def _header(rows: Iterator[list[str]]) -> list[str]:
-    names = next(rows, [])
+    names = next((row for row in rows if any(map(str.strip, row))), [])  # without blank lines before it
     if len(set(names)) < len(names):
         raise ValueError("two of its columns have the same name")
     return names

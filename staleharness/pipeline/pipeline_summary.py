@@ -22,11 +22,11 @@ BUSY = 0.95
 """Minimum share of time that trainer or slots must work to be called saturated."""
 
 EXPLANATIONS = {
-    "trainer": "the trainer works all the time: more slots or a higher cap change nothing",
+    "trainer": "the trainer trains or is down all the time: more slots or a higher cap change nothing",
     "generation": "the slots work all the time: the trainer waits for rows",
     "admission": "slots stand idle because the cap lets no row begin",
     "queue": "the queue is full: finished groups find no room in it, or generation pauses",
-    "sync": "both sides stand still while weights are on their way",
+    "sync": "training stands still while weights are on their way",
     "unit": "slots wait for the slowest row of their unit",
     "down": "workers are down",
 }
@@ -130,13 +130,17 @@ def utilisation(record: PipelineRecord) -> dict[str, Any]:
 
 
 def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> str:
-    """Return the constraint that binds: the side that works all the time, or the busier one if both do. If neither
-    does, it is weight sync if the trainer spends more time on that than on waiting, otherwise the state in which slots
-    are idle for longest."""
-    training, working = trainer.get("training", 0.0), slots.get("working", 0.0)
-    if max(training, working) >= BUSY:
-        return "trainer" if training >= working else "generation"
-    if trainer.get("syncing", 0.0) > trainer.get("waiting", 0.0):
+    """Return the constraint that binds: the trainer if it trains or is down all the time, generation if the slots work
+    all the time, the busier one if both do. If neither does, or the trainer does not wait for the slots, it is weight
+    sync if the trainer spends more time on that than on waiting, otherwise the state in which slots are idle for
+    longest."""
+    waiting = trainer.get("waiting", 0.0)
+    occupied, working = trainer.get("training", 0.0) + trainer.get("down", 0.0), slots.get("working", 0.0)
+    if occupied >= BUSY and occupied >= working:
+        return "trainer"
+    if working >= BUSY and waiting > 0:
+        return "generation"
+    if trainer.get("syncing", 0.0) > waiting:
         return "sync"
     idle = {state: n for state, n in slots.items() if state not in ("working", "recompute") and n > 0}
     return max(idle, key=lambda state: idle[state], default="generation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -112,10 +113,12 @@ def training_command(
     largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / per_phase - 1e-9)
     options = {"per_phase": f"{per_phase:.12g}"} if per_phase != 1.0 or log.system.unit != "versions" else {}
     options |= {"column": log.column} if columns else {}
-    if set(f"{file}{options.get('column')}") & set(" ,[]'") or "count=" in (columns or ""):
+    if set(f"{file}{options.get('column')}") & set(" ,[]") or "count=" in (columns or ""):
         return (
             "LAG=log takes no spaces, commas or brackets in a name, and no column of counts but the one beside `lag`: "
             "rename them"
         )
     model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"
-    return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model if options else f'log:{file}'}' ALGO=..."
+    lag = model if options else f"log:{file}"
+    quoted = shlex.quote(lag) if "'" in lag else f"'{lag}'"
+    return f"make sweep ENV={env} K={largest_lag + 1} LAG={quoted} ALGO=..."

@@ -58,6 +58,7 @@ def scalar(tag: str, number: float, tensor: bool = False) -> bytes:
         ("train/avg_trajectory_age", "versions", "NeMo-RL"),
         ("Qwen run - 3 - off_policy_level/all/mean", "versions", "prime-rl"),
         ("lag_mean", "versions", "staleharness"),
+        ("phase/lag_mean", "versions", "staleharness"),
     ],
 )
 def test_a_column_is_known_by_its_systems_name(tmp_path: Path, column: str, unit: str, system: str) -> None:
@@ -75,6 +76,12 @@ def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
     for share in (0.5, 0.51, 0.95, 0.96, 1.0):
         assert found.quantile(share) == np.quantile(everyone, share, method="inverted_cdf")
     assert found.to_json()["max"] == 9 and found.to_json()["rows"] == 100
+
+
+@pytest.mark.parametrize("header", ["lag, count", "lag,Count", "\n \nlag,count", "my run - lag,my run - count"])
+def test_counts_are_known_where_their_lag_is(tmp_path: Path, header: str) -> None:
+    read = read_log(log(tmp_path, f"{header}\n1, 2\n3, 4\n", "run.csv"))
+    assert (read.mean, read.rows) == (pytest.approx(7 / 3), 6)
 
 
 def test_a_histogram_of_shares_has_the_rows_of_its_table(tmp_path: Path) -> None:
@@ -184,6 +191,12 @@ def test_a_column_may_be_named_without_the_run_before_it(tmp_path: Path) -> None
         assert (read.column, read.mean) == ("my run - queue/age", 2.0)
 
 
+def test_a_named_column_may_have_commas(tmp_path: Path) -> None:
+    file = log(tmp_path, '"lr=1,bs=4 - age","lr=1,bs=8 - age"\n1,5\n3,5\n', "run.csv")
+    read = read_log(file, "lag=lr=1,bs=4 - age,over=decisions")
+    assert (read.column, read.mean, read.over) == ("lr=1,bs=4 - age", 2.0, "decisions")
+
+
 @pytest.mark.parametrize(
     "name, text, asked, words",
     [
@@ -199,6 +212,7 @@ def test_a_column_may_be_named_without_the_run_before_it(tmp_path: Path) -> None
         ("run.csv", "lag,b\n,1\n", None, "column 'lag' has no value"),
         ("run.csv", "age\n1\n", "lag=aje", "has no column 'aje'; did you mean 'age'?"),
         ("run.csv", "a - age,b - age\n1,2\n", "lag=age", "has 2 columns 'age', of several runs: a - age, b - age"),
+        ("run.csv", "\n\n", None, "has no columns: the file is empty"),
         ("run.csv", "age\n1\n", "leg=age", "COLUMNS: 'leg' is not known; did you mean 'lag'?"),
         ("run.csv", "age\n1\n", "count=age", "does not say which column is the lag"),
         ("run.csv", "age\n1\n", "age", "'age' is not lag=NAME"),

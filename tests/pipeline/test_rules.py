@@ -416,6 +416,8 @@ def test_a_step_that_is_interrupted_is_made_again() -> None:
         ({"sync_seconds": 100.0, "train_seconds": 1.0, "slots": 640, "workers": 8}, "sync"),
         ({"unit": "batch", "order": "submitted", "train_seconds": 1.0}, "unit"),
         ({"worker_mtbf": 100.0, "worker_restart": 900.0, "train_seconds": 1.0}, "down"),
+        ({"trainer_mtbf": 100.0, "trainer_restart": 50.0, "train_seconds": 30.0, "slots": 640}, "trainer"),
+        ({"trainer_mtbf": 100.0, "trainer_restart": 50.0, "train_seconds": 30.0, "slots": 640, "cap": 9.0}, "trainer"),
         ({"slots": 640, "order": "window", "window": 1, "cap": 3.0, "train_seconds": 1.0}, "admission"),
     ],
 )

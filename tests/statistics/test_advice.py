@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,12 @@ def test_the_command_is_one_that_a_sweep_takes(
     command = training_command("word-problems", found.methods, log, str(file), columns, settings.get("batch"))
     k, lag = re.findall(r"K=(\d+) LAG='(.*)' ALGO=", command)[0]
     assert parse_lag(lag, int(k)).probabilities(99, int(k)) == {100 - int(k): pytest.approx(1.0)}
+
+
+def test_the_command_quotes_a_name_with_a_quote(runs: Results) -> None:
+    log = LagLog("it's.csv", "lag", "versions", np.array([1.0]), np.ones(1), "", 1)
+    command = training_command("word-problems", advise(runs, log=log).methods, log, "it's.csv", None, None)
+    assert shlex.split(command)[-2] == "LAG=log:it's.csv"
 
 
 @pytest.mark.parametrize(
