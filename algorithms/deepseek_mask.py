@@ -20,7 +20,7 @@ class DeepSeekMask(Algorithm):
 
     The mask must compare with the recorded μ: with a policy that is recomputed before a batch's only step, the mean is
     always 0. `anchor` affects PPO's ratio alone. The paper gives no delta: TRL uses 0.5, slime 1e-4, which masks nearly
-    every bad completion whose probability has decreased at all. `delta = inf` is PPO.
+    every bad completion whose probability has decreased at all. A δ that is never reached is PPO.
     """
 
     paper = "DeepSeek-AI 2025, arXiv:2512.02556"

@@ -36,7 +36,7 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 
 Three studies at K = 16 of the methods that existed when they were run, each with its published defaults. Nothing was
 tuned, so this compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods, newer ones
-included. *Less PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes the
+included. *Minus PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes the
 two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
 *without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; on
 Hopper the closed-form KL of PPO-KL acts on such decisions, too.
@@ -162,7 +162,7 @@ def _table(evidence: Evidence, scores: Mapping[str, Array], differences: Sequenc
     digits = 2 if raw else 0
     by_method = {d.a: d for d in differences}
     ess = ESS[0] if "ess_sequence" in results.stored_runs[0].record["summary"] else ESS[1]
-    head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
+    head = ["method", f"{settings['measure']}: mean (runs)", "minus PPO-clip's [95 %]"]
     head += ["training reward"] if raw else []
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
     rows = []

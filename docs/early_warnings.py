@@ -25,7 +25,7 @@ returns is over the phases in which an episode ended, a metric with fewer than {
 that fill the buffer are left out.
 
 - **Fall**: the reward of the data (control: the return), averaged over {WINDOW} phases, is below two thirds of its best
-  so far. Phases before twice the largest lag and those that fill the buffer do not count, since their data are fresher.
+  so far, if that is above 0. Phases before twice the largest lag and those that fill the buffer do not count, since their data are fresher.
   Shorter runs do not count either, which leaves out all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
@@ -35,7 +35,7 @@ that fill the buffer are left out.
   share their noise. Bold: the interval excludes 0 even if widened so that all of a table hold at once (Bonferroni).
 - **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so on
   tokens it is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase,
-  about one in ten, so the return falls abruptly.
+  one in eight (at the ratios of VACO's paper, one in four), so the return falls abruptly.
 
 """
 TAIL = """## Not measured

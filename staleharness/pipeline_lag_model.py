@@ -55,7 +55,7 @@ class PipelineLag(LagModel):
             "cv", not self.online or self.cv == cv, "left out with pace=length, which says how long a row takes"
         )
         consistent = (self.slow > 0) == (self.slow_factor > 1)
-        self.require("slow", consistent, "above 0, and slow_factor above 1, where there are slow slots")
+        self.require("slow", consistent, "above 0 together with slow_factor above 1")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         """Return settings of `pipeline.pipeline_settings.Pipeline`."""

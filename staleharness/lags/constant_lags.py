@@ -41,7 +41,7 @@ class Fixed(LagModel):
 @LAGS.register("exact")
 @dataclass(frozen=True)
 class Exact(LagModel):
-    """Always `age` phases behind, after `bootstrap` phases without lag.
+    """Always `age` phases behind, after `bootstrap` phases without lag (0: `age` of them).
 
     Runs of different ages begin alike, and after the bootstrap no row is younger than `age`.
 

@@ -351,8 +351,8 @@ def test_a_starving_rule_is_one_line_with_the_time() -> None:
         "areal[row_time=0]": "row_time must be from 1e-6 to 1e6",
         "areal[slow=1.5]": "areal: slow must be from 0 to 1, not 1.5",
         "areal[slow=0.5,slow_factor=0.5]": "areal: slow_factor must be from 1 to 1e6, not 0.5",
-        "areal[slow=0.5]": "areal: slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.5",
-        "areal[slow_factor=2.0]": "slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.0",
+        "areal[slow=0.5]": "areal: slow must be above 0 together with slow_factor above 1, not 0.5",
+        "areal[slow_factor=2.0]": "slow must be above 0 together with slow_factor above 1, not 0.0",
         "areal[slow=0.01,slow_factor=2.0]": "slow must be enough for some but not all of 32 units of 1 slots, or 1, "
         "not 0.01",
         "cleanba[slow=0.5,slow_factor=2.0,slots=2.5]": "slots must be a multiple of 16 where some are slow, not 40",

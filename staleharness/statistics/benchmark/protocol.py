@@ -35,8 +35,8 @@ NOT_IN_DIGEST = ("question", "source", "methods", "controls")
 
 @dataclass(frozen=True)
 class WidthControl:
-    """A row that moves as far as a correction without being one: a correction that does not beat it has a larger step
-    and nothing else."""
+    """A row that tells what a wider clip, or none, does by itself: a correction that does not beat it has shown no more
+    than that."""
 
     name: str
     title: str
