@@ -17,6 +17,7 @@ from staleharness.statistics.results import Results, load
 from staleharness.statistics.scores import learning_curve
 from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
 from staleharness.statistics.staleness_budget import KEEP, Limit
+from staleharness.statistics.table_notes import on_starts
 from staleharness.store.bundle_reader import is_packed
 from staleharness.store.bundle_writer import STUDY
 from staleharness.store.results_folder_checks import folders_of_results
@@ -134,6 +135,8 @@ def _section(bundle: BundleAdvice, env: str) -> str:
         if m not in methods
     ]
     note = [f"Learned less than {LEARNED:.0%} of what PPO-clip did at K = 1: {', '.join(few)}.\n"] if few else []
+    starts = on_starts([run for run in bundle.results if run.spec["env"] == env])
+    note += [f"{line[0].upper()}{line[1:]}.\n" for line in starts]
     refusals = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in reasons.items()]
     refusals = [re.sub(r"(?<= )-(?=[0-9])", "−", line) for line in refusals]
     return "\n".join(

@@ -27,6 +27,7 @@ from .scores import AUTO, resolve_auto, score_in_words
 from .significance_and_power import ALPHA, POWER, seeds_needed, spread
 from .staleness_budget import KEEP
 from .table import extent
+from .table_notes import on_starts
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def advise(
     }
     envs = sorted({m.curve.env for m in methods})
     best = [p for env in envs for p in frontier(env, [m for m in methods if m.curve.env == env], caps)]
-    notes = _notes(methods, caps, log, updates)
+    notes = [*_notes(methods, caps, log, updates), *on_starts(runs)]
     return Advice(methods, sorted(refusals), list(caps), log, best, settings, notes)
 
 

@@ -33,7 +33,17 @@ from .scores import (
     unit,
 )
 from .table import AGGREGATES, COLUMNS, Table, extent
-from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
+from .table_notes import (
+    missing_runs,
+    on_counts,
+    on_lag,
+    on_ledger,
+    on_missing,
+    on_mixtures,
+    on_starts,
+    on_untrained,
+    on_warnings,
+)
 
 PACKAGE = Path(__file__).parents[1]
 MAKERS = [PACKAGE / name for name in ("base", "store", "statistics")]  # a change in one invalidates cached tables
@@ -109,6 +119,7 @@ def table(
         *on_lag(runs),
         *on_ledger(runs),
         *on_untrained(run_grid, score),
+        *on_starts(runs),
         *on_mixtures(runs),
     ]
     return Table(rows, notes, settings)

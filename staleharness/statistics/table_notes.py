@@ -16,6 +16,7 @@ from .scores import final_score, score_before_training
 
 SHORT_LAG = 0.75  # share of the expected mean lag below which there is a note
 SURE = 2.0  # standard errors by which a score has to be above that of the untrained policy
+NEAR = 0.02  # relative difference of scores before training, beyond which there is a note
 BIAS = 0.01  # relative difference in length between trained rows and all, from which there is a note
 
 
@@ -91,6 +92,30 @@ def _rows_outside_ledger(run: StoredRun) -> int:
         return int(rows["dropped"] + rows["queued"])
     groups = round(run.record["summary"].get("dropped_groups", 0) * run.record["phases"])
     return 0 if rows["dropped"] else groups * int(run.spec["completions"])
+
+
+def on_starts(runs: Sequence[StoredRun]) -> list[str]:
+    """Note environments on which runs of one seed began with policies of different scores, because two kinds of
+    processor made them, as a warm start does."""
+    starts: dict[str, dict[int, dict[str, float]]] = {}
+    for run in runs:
+        if (score := run.record["summary"].get("untrained/deterministic")) is not None:
+            by_cpu = starts.setdefault(str(run.spec["env"]), {}).setdefault(run.seed, {})
+            by_cpu[str(run.record["fingerprint"].get("cpu"))] = score
+    notes = []
+    for env, by_seed in sorted(starts.items()):
+        differing = {
+            f"{score:.3g}"
+            for by_cpu in by_seed.values()
+            for score in by_cpu.values()
+            if max(by_cpu.values()) - min(by_cpu.values()) > NEAR * max(map(abs, by_cpu.values()))
+        }
+        if differing:
+            notes.append(
+                f"on {env} runs of one seed began with policies of different scores ({listing(sorted(differing), 4)}), "
+                "made by different kinds of processor; differences between their rows include that"
+            )
+    return notes
 
 
 def on_untrained(run_grid: RunGrid, score: str) -> list[str]:

@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.statistics import aggregate
 from staleharness.statistics.results import load
-from staleharness.statistics.table_notes import on_warnings
+from staleharness.statistics.table_notes import on_starts, on_warnings
 from staleharness.store.run_grid import grid
 from staleharness.store.store import StoredRun
 
@@ -34,6 +34,19 @@ def accounts(lags: dict[str, int], realised: dict[str, int] | None = None, **led
 @pytest.fixture
 def make(tmp_path: Path) -> MakeRun:
     return lambda label="vaco", seed=0, **said: write_run(tmp_path, label, seed, **said)
+
+
+def test_starts_that_differ_between_processors_have_a_note(tmp_path: Path) -> None:
+    """Seed 1 began alike on both; seeds may differ from each other."""
+    cases = [("vaco", 0, "A", 0.426), ("spo", 0, "B", 0.453), ("vaco", 1, "A", 0.6), ("spo", 1, "B", 0.601)]
+    runs = []
+    for label, seed, cpu, score in cases:
+        runs.append(write_run(tmp_path, label, seed, fingerprint={"cpu": cpu}))
+        runs[-1].record["summary"]["untrained/deterministic"] = score
+    (note,) = on_starts(runs)
+    assert "runs of one seed began with policies of different scores (0.426, 0.453), made by different kinds" in note
+    assert note in aggregate.table(grid(runs), reps=50, engine="quick").notes
+    assert not on_starts(runs[2:]) and not on_starts(runs[::2])
 
 
 def notes(*runs: StoredRun, **options: Any) -> list[str]:
