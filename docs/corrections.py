@@ -36,8 +36,8 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 
 Three studies at K = 16 of the methods that existed when they were run, each with its published defaults. Nothing was
 tuned, so this compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods, newer ones
-included. *Minus PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes the
-two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
+included. *Minus PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes
+the two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
 *without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; on
 Hopper the closed-form KL of PPO-KL acts on such decisions, too.
 """
@@ -68,8 +68,9 @@ TOKENS = """## On tokens, with less lag and larger steps
     make sweep SPEC=experiments/corrections_word_problems.toml
 
 {runs} of 96 optimiser steps (16 prompts × 8 completions, learning rate 5e-4), {seeds}, 2026-11-20 to 26, mean lag 7
-rounds once the buffer is full; greedy accuracy on 256 problems; before RL the model solves 43 %, or 45 % where "VACO, δ = 0.05" and GePPO were run, on
-a processor of another kind, whose warm start differs. VCPO's first two runs are of 2026-11-21, after its gradient of groups with equal rewards was fixed.
+rounds once the buffer is full; greedy accuracy on 256 problems; before RL the model solves 43 %, or 45 % where "VACO,
+δ = 0.05" and GePPO were run, on a processor of another kind, whose warm start differs. VCPO's first two runs are of
+2026-11-21, after its gradient of groups with equal rewards was fixed.
 """
 TOKENS_RESULTS = """{lists}
 
