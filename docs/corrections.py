@@ -37,8 +37,8 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 Three studies at K = 16 of the methods that existed when they were run, each with its published defaults. Nothing was
 tuned, so this compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods, newer ones
 included. *Minus PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes
-the two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
-*without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; on
+the two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's
+phases; *without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; on
 Hopper the closed-form KL of PPO-KL acts on such decisions, too.
 """
 STRESS = """## On tokens: word-problems

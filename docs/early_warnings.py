@@ -25,7 +25,8 @@ returns is over the phases in which an episode ended, a metric with fewer than {
 that fill the buffer are left out.
 
 - **Fall**: the reward of the data (control: the return), averaged over {WINDOW} phases, is below two thirds of its best
-  so far, if that is above 0. Phases before twice the largest lag and those that fill the buffer do not count, since their data are fresher.
+  so far, if that is above 0. Phases before twice the largest lag and those that fill the buffer do not count, since
+  their data are fresher.
   Shorter runs do not count either, which leaves out all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
