@@ -42,7 +42,8 @@ def page() -> str:
                 "row, in training steps; 1), `cv` (standard deviation of that time over its mean; 0.5) and "
                 "`sync_time` (time until new weights have arrived, in training steps; 0). With `slow` (a share; 0) "
                 "some slots are permanently slow, in whole groups; rows there take `slow_factor` (above 1) times as "
-                "long. These models need a buffer as long as the longest lag that results, and name the K to set. On tokens, "
+                "long. These models need a buffer as long as the longest lag that results, and name the K to set. On "
+                "tokens, "
                 "`pace=length` makes the time of a row follow the length of its completion: "
                 "[pipeline.md](pipeline.md#as-a-lag-model)."
             )

@@ -177,8 +177,8 @@ class LagModel(Options):
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
 
     def parts(self) -> tuple[LagModel, ...]:
-        """Return the model and the models that it wraps."""
-        return (self,)
+        """Return the model and the models that it wraps: that of its option `of`, if it has one."""
+        return (self, *(read_lag(text).parts() if (text := getattr(self, "of", "")) else ()))
 
     def require_buffer(self, versions: int, capacity: int) -> None:
         """Raise `UserError` where a buffer of `capacity` holds fewer than `versions`; for `check`."""

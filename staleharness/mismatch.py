@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of
+from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of, path_digests
 from .base.options import option as option
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -130,5 +130,10 @@ def mismatch_text(models: Sequence[Mismatch]) -> str:
 
 
 def mismatch_hash(text: str) -> str:
-    """Return the hash of the models' files, so that an edit expires their runs; empty without models."""
-    return "+".join(source_hash(type(model), active_options(model)) for model in read_mismatch(text))
+    """Return the hash of the models' files and of the files that their options name, so that an edit expires their
+    runs; empty without models."""
+    hashes = []
+    for model in read_mismatch(text):
+        digests = path_digests(model, model.title()).values()
+        hashes.append(":".join([source_hash(type(model), active_options(model)), *digests]))
+    return "+".join(hashes)

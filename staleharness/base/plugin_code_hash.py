@@ -12,7 +12,7 @@ import hashlib
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,17 +33,23 @@ class Import(NamedTuple):
     alias: str
 
 
-def code_hash(file: Path, active: frozenset[str] = frozenset()) -> str:
+def code_hash(file: Path, active: frozenset[str] = frozenset(), bases: Sequence[Path] | None = None) -> str:
     """Return the hash of what a file says and of what the files say that its import statements find.
 
     These are the user's own, and for a file of an installed package those of the package too. Import statements that
     find one count as they are written; where the files lie does not. The hash of a file without such imports is its
     `meaning_hash`, which explains `active`.
+
+    bases: of a user's plugin, the files of those that it derives from, which count too; and so do the new names that
+    its files give to what they import from libraries.
     """
     files, lines = code_files(file), []
+    for base in bases or ():
+        files += [path for path in code_files(base) if path not in files]
     for path in files:
         source = path.read_bytes()
         lines.append(meaning_hash(source, active))
+        lines += [f"{[*statement]}" for statement in renaming_imports(source)] if bases is not None else []
         imports = ((statement, _targets(statement, path, files[0])) for statement in import_statements(source))
         lines += [f"{[*statement]} {[files.index(x) for x in targets]}" for statement, targets in imports if targets]
     return lines[0] if len(lines) == 1 else hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
@@ -69,9 +75,19 @@ def package(file: Path) -> str:
     return file.parts[depths[-1] + 1] if depths else ""
 
 
-@functools.lru_cache(maxsize=256)
 def import_statements(source: bytes) -> tuple[Import, ...]:
     """Return the import statements of a file at any depth, sorted, without those of known libraries."""
+    return tuple(x for x in _all_imports(source) if x.level or x.module.partition(".")[0] not in LIBRARIES)
+
+
+def renaming_imports(source: bytes) -> tuple[Import, ...]:
+    """Return the statements `from library import name as alias` of a file at any depth, sorted."""
+    libraries = (x for x in _all_imports(source) if not x.level and x.module.partition(".")[0] in LIBRARIES)
+    return tuple(x for x in libraries if x.name and x.alias not in ("", x.name))
+
+
+@functools.lru_cache(maxsize=256)
+def _all_imports(source: bytes) -> tuple[Import, ...]:
     names = set()
     with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -80,7 +96,7 @@ def import_statements(source: bytes) -> tuple[Import, ...]:
                 names |= {Import(0, alias.name, "", alias.asname or "") for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names |= {Import(node.level, node.module or "", x.name, x.asname or "") for x in node.names}
-    return tuple(sorted(x for x in names if x.level or x.module.partition(".")[0] not in LIBRARIES))
+    return tuple(sorted(names))
 
 
 def files_of(statement: Import, importer: Path) -> list[Path]:

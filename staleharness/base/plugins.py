@@ -262,7 +262,7 @@ def builtin_folder(kind: str) -> Path:
 
 
 def is_builtin(cls: type, kind: str) -> bool:
-    """Return whether a plugin class lies in the built-in folder of its kind."""
+    """Return whether a plugin's class lies in the built-in folder."""
     return Path(source_file(cls)).parent == builtin_folder(kind).resolve()
 
 
@@ -288,11 +288,11 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def source_hash(cls: type, active: frozenset[str] = frozenset()) -> str:
-    """Hash of what the plugin's file, and those of the user's that it imports, say: editing `spo.py` expires SPO's runs
-    and no others, and a comment, a docstring, the layout or the import of a library expires none. `active`: the
-    options that were added `later` and do not stand at `before` (`options.active_options`); those that do, and the
-    code that depends on them, do not count."""
-    return code_hash(Path(source_file(cls)), active)
+    """Hash of what the plugin's file says, and those of the user's that it imports or derives from: a comment, a
+    docstring or the layout do not count, nor options `later` than those in `active` (`options.active_options`)."""
+    bases = [Path(source_file(base)) for base in cls.__mro__[1:] if base.__module__.startswith(PREFIX)]
+    builtin = any(is_builtin(cls, kind) for kind in ("algorithms", "envs", "lags", "mismatches"))
+    return code_hash(Path(source_file(cls)), active, None if builtin else bases)
 
 
 def summary(cls: type) -> str:

@@ -131,7 +131,7 @@ def code_digest(env: str) -> str:
         return ""
     wrappers = [[wrapper.entry_point, wrapper.kwargs] for wrapper in spec.additional_wrappers]
     registration = [_plain(spec.entry_point), spec.kwargs, spec.max_episode_steps, wrappers]
-    lines = [json.dumps(registration, sort_keys=True, default=_plain)]
+    lines = [json.dumps(registration, sort_keys=True, default=_with_code)]
     for point in (spec.entry_point, *(wrapper.entry_point for wrapper in spec.additional_wrappers)):
         file = _code_file(point)
         lines += [code_hash(file)] if file and file.is_file() and not package(file) else []
@@ -140,12 +140,20 @@ def code_digest(env: str) -> str:
 
 def _code_file(point: object) -> Path | None:
     """Return the file of an entry point, `module:Class` or a callable; None without one."""
+    while isinstance(point, functools.partial):
+        point = point.func
     if isinstance(point, str):
         *_, file = None, *module_files(point.partition(":")[0].split("."))
         return file
     with contextlib.suppress(TypeError):  # of callables without a file
         return Path(inspect.getsourcefile(point) or "").resolve()  # type: ignore[arg-type]
     return None
+
+
+def _with_code(value: object) -> str:
+    """Return a keyword as `_plain` does, a callable of the user's with the hash of its file."""
+    file = _code_file(value) if callable(value) else None
+    return f"{_plain(value)} {code_hash(file)}" if file and file.is_file() and not package(file) else _plain(value)
 
 
 def _plain(value: object) -> str:

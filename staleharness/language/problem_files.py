@@ -1,14 +1,19 @@
-"""GSM8K (Cobbe et al. 2021, MIT licence): rows from a folder or from the hub's cache, with every row validated."""
+"""GSM8K (Cobbe et al. 2021, MIT licence): rows from a folder or from the hub's cache, with every row validated; and
+digests of the files that a run reads."""
 
 from __future__ import annotations
 
 import codecs
+import functools
+import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..base.files import parse_json
+from ..base.files import digest, parse_json, stamp
+from ..base.parsing import user_path
 from ..errors import UserError, one_line, shorten
 from .answer_grading import has_odd_commas, number, plain
 from .dataset_columns import question_and_answer
@@ -30,6 +35,31 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
         raise UserError(f"GSM8K has the splits train and test, not {shorten(split)!r}")
     rows = _from_hub(split) if folder is None else _from_file(Path(folder) / f"{split}.jsonl")
     return [_problem(row, where) for where, row in rows]
+
+
+def data_digest(text: str) -> str:
+    """Return a digest, 16 hex digits, of a file, or of those in a folder and its sub-folders; empty where there is
+    none."""
+    path = user_path(text)
+    return digest(path)[:16] if text and path.is_file() else folder_digest(text, nested=True)
+
+
+def folder_digest(text: str, nested: bool = False) -> str:
+    """Return a digest, 16 hex digits, of the names and contents of a folder's files, and with `nested` those of its
+    sub-folders; empty where there is none."""
+    folder = user_path(text)
+    if not text or not folder.is_dir():
+        return ""
+    paths = {path.relative_to(folder): path for path in (folder.rglob("*") if nested else folder.iterdir())}
+    names = sorted(name for name, path in paths.items() if path.is_file() and not re.match(r"\.|.*/\.", f"{name}"))
+    return _digest_of(folder, tuple(names), tuple(stamp(folder / name) for name in names))
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of(folder: Path, names: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int], ...]) -> str:
+    """Compute the digest once per content; `stamps` key the cache."""
+    content = [[name.as_posix(), digest(folder / name)] for name in names]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _from_file(path: Path) -> list[tuple[str, Any]]:

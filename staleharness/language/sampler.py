@@ -56,7 +56,7 @@ class Sampler:
         self.copies: SamplerCopies | None = None
         # copies are in memory of their own, as in an actor's process, so that products round alike
         if self.models or samples_mu(spec):
-            copy_tensors = matrices_of_blocks(self.models, spec.seed, decoder.policy.transposed_parameters)
+            copy_tensors = matrices_of_blocks(self.models, spec.seed, decoder.policy.in_by_out_parameters)
             self.copies = SamplerCopies(copy_tensors, spec.capacity, spec.seed)
         self.order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
         self.start_timer()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ import numpy as np
 from ..base.artifact_cache import build_once
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
-from ..base.files import digest, stamp
+from ..base.files import digest
 from ..base.parsing import user_path
 from ..base.system_info import package_version
 from ..errors import UserError, missing_extra, shorten
@@ -30,7 +29,7 @@ from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat, rounding
 from .problem import Grader, Problem
-from .problem_files import write_rows
+from .problem_files import data_digest, folder_digest, write_rows
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
@@ -74,22 +73,6 @@ def model_digest(model: str) -> str:
         return hashlib.sha256(f"{folder_digest(model)} {model_digest(base) or base}".encode()).hexdigest()[:16]
     file = gguf_of(model)
     return folder_digest(model) if file is None else digest(file)[:16]
-
-
-def folder_digest(text: str) -> str:
-    """Return a digest, 16 hex digits, of the names and contents of a folder's files; empty where there is none."""
-    folder = user_path(text)
-    if not text or not folder.is_dir():
-        return ""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return _digest_of(tuple(files), tuple(map(stamp, files)))
-
-
-@functools.lru_cache(maxsize=64)
-def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int], ...]) -> str:
-    """Compute the digest once per content; `stamps` key the cache."""
-    content = [[path.name, digest(path)] for path in files]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _from_run(settings: Mapping[str, Any], reads_numbers: bool) -> Mapping[str, Any]:
@@ -222,7 +205,7 @@ class LanguageTask(Task):
         return replace(
             spec,
             model_digest=model_digest(spec.model),
-            data_digest=folder_digest(spec.data),
+            data_digest=data_digest(spec.data),
             decoder_digest=decoder_digest(spec.decoder),
         )
 

@@ -135,8 +135,8 @@ def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> st
     sync if the trainer spends more time on that than on waiting, otherwise the state in which slots are idle for
     longest."""
     waiting = trainer.get("waiting", 0.0)
-    occupied, working = trainer.get("training", 0.0) + trainer.get("down", 0.0), slots.get("working", 0.0)
-    if occupied >= BUSY and occupied >= working:
+    occupation, working = trainer.get("training", 0.0) + trainer.get("down", 0.0), slots.get("working", 0.0)
+    if occupation >= BUSY and occupation >= working:
         return "trainer"
     if working >= BUSY and waiting > 0:
         return "generation"

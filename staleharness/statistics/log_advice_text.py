@@ -120,5 +120,5 @@ def training_command(
         )
     model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"
     lag = model if options else f"log:{file}"
-    quoted = shlex.quote(lag) if "'" in lag else f"'{lag}'"
-    return f"make sweep ENV={env} K={largest_lag + 1} LAG={quoted} ALGO=..."
+    argument = shlex.quote(lag) if "'" in lag else f"'{lag}'"
+    return f"make sweep ENV={env} K={largest_lag + 1} LAG={argument} ALGO=..."

@@ -109,18 +109,18 @@ class _CopiesView(PolicyBuffer):
         return self.copies.of(self.buffer.newest)
 
 
-def matrices_of_blocks(models: Sequence[Mismatch], seed: int, transposed: Collection[str] = ()) -> CopyTensors:
+def matrices_of_blocks(models: Sequence[Mismatch], seed: int, in_by_out: Collection[str] = ()) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
     embedding, head, norms, routers and biases as they are, also biases [experts, out].
 
-    transposed: names of matrices that the model stores as [in, out]."""
+    in_by_out: names of matrices that the model stores as [in, out]."""
 
     def copy_tensors(version: Version) -> dict[str, Tensor]:
         tensors = {name: tensor.clone() for name, tensor in version.tensors.items()}
         for name, tensor in tensors.items():
             is_matrix = tensor.ndim >= 2 and not name.endswith("bias")
             if is_matrix and BLOCK.search(name) and not ROUTER.search(name):
-                place, flip = Place(name, version.phase, seed), name in transposed
+                place, flip = Place(name, version.phase, seed), name in in_by_out
                 copy = apply(models, tensor.mT.contiguous() if flip else tensor, place)
                 tensors[name] = copy.mT.contiguous() if flip else copy
         return tensors

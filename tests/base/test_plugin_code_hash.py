@@ -123,6 +123,111 @@ def test_an_edit_of_what_a_plugin_imports_expires_its_runs(kind: str, folder: Pa
     assert len({first, second, run_id()}) == 3
 
 
+METHOD = """
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+from staleharness.objectives import importance_ratio as weight
+
+@ALGORITHMS.register("helped")
+@dataclass(frozen=True)
+class Helped(Algorithm):
+    def policy_loss(self, d):
+        return PolicyLoss(-weight(d.target_logp, d.behaviour_logp) * d.advantage, {})
+"""
+CHILD = """
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS
+
+@ALGORITHMS.register("child")
+@dataclass(frozen=True)
+class Child(ALGORITHMS["helped"]):
+    pass
+"""
+LAG = """
+from dataclasses import dataclass
+from staleharness.lag import LAGS, LagModel, read_lag
+
+@LAGS.register("helped")
+@dataclass(frozen=True)
+class Helped(LagModel):
+    def assign(self, draw):
+        return draw.phase - draw.rng.integers(2, size=draw.shape)
+
+    def probabilities(self, phase, capacity):
+        return {phase: 1.0}
+"""
+AROUND = """
+from dataclasses import dataclass
+from staleharness.lag import LAGS, LagModel, read_lag
+
+@LAGS.register("around")
+@dataclass(frozen=True)
+class Around(LagModel):
+    of: str = ""
+
+    def assign(self, draw):
+        return read_lag(self.of).assign(draw)
+
+    def probabilities(self, phase, capacity):
+        return {phase: 1.0}
+"""
+TABLE = """
+from dataclasses import dataclass
+from staleharness.mismatch import MISMATCHES, Mismatch, option
+
+@MISMATCHES.register("helped")
+@dataclass(frozen=True)
+class Helped(Mismatch):
+    table: str = option("", path=True)
+
+    def matrix(self, matrix, place):
+        return matrix.clone()
+"""
+PARTIAL = """
+import functools
+import gymnasium
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+class Line(CartPoleEnv):
+    force = 1
+
+gymnasium.register("Helped-v2", functools.partial(Line))
+"""
+WRAPPED = """
+import gymnasium
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.registration import WrapperSpec
+
+kwargs = {"func": lambda reward: 1 * reward}
+wrapper = WrapperSpec("TransformReward", "gymnasium.wrappers:TransformReward", kwargs)
+gymnasium.register("Helped-v3", lambda: CartPoleEnv(), additional_wrappers=(wrapper,))
+"""
+INDIRECT = {  # files, what is asked, the file that is edited, its text before and after
+    "a renamed import": ({"plugin": METHOD}, {"algo": "helped"}, "plugin", ("importance_ratio as", "kl_k2 as")),
+    "a base": ({"a": METHOD, "plugin": CHILD}, {"algo": "child"}, "a", ("* d.adv", "* 2 * d.adv")),
+    "a lag within": ({"a": LAG, "plugin": AROUND}, {"lag": "helped/around"}, "a", ("integers(2,", "integers(1,")),
+    "a partial": ({"plugin": PARTIAL}, {"env": "Helped-v2"}, "plugin", ("force = 1", "force = 2")),
+    "a keyword": ({"plugin": WRAPPED}, {"env": "Helped-v3"}, "plugin", ("1 * reward", "2 * reward")),
+    "a file": ({"table": "1", "plugin": TABLE}, {"mismatch": "helped[table={folder}/table.py]"}, "table", ("1", "2")),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*Overriding environment")
+@pytest.mark.parametrize("case", INDIRECT)
+def test_an_edit_of_what_a_plugin_rests_on_expires_its_runs(case: str, folder: Path) -> None:
+    texts, choice, edited, (before, after) = INDIRECT[case]
+    write(folder, **texts)
+    ids = []
+    for form in (before, before + "  ", after):
+        write(folder, **{edited: texts[edited].replace(before, form.rstrip()), "other": "x = 1"})
+        words = {name: text.format(folder=folder) for name, text in choice.items()}
+        with loaded_plugins(*(folder / f"{name}.py" for name in texts if name != "table")):
+            (run,) = plan(ask(**{"env": "Hopper", "algo": "ppo_clip", "k": "2", "seeds": "1"} | words)).runs
+        ids.append(run.run_id)
+    assert ids[0] == ids[1] != ids[2]
+
+
 EDITED = {  # import statements of a plugin in the folder my_lab, which has the files my_lab/a.py and my_lab/in/b.py
     "from a module": "from my_lab.a import x",
     "of a module": "import my_lab.a",

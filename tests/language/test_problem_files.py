@@ -19,7 +19,7 @@ from places import GSM8K
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import number
 from staleharness.language.problem import Problem, strip_calculator
-from staleharness.language.problem_files import HUB, Split, load
+from staleharness.language.problem_files import HUB, Split, data_digest, folder_digest, load
 
 # sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
 UPSTREAM: dict[Split, str] = {
@@ -56,6 +56,27 @@ def test_the_real_files_are_read_without_loss() -> None:
             written.update(json.dumps(row).encode() + b"\n")
         assert written.hexdigest() == digest
     assert len(problems) == 7473 + 1319 == len({problem.question for problem in problems})
+
+
+def test_a_digest_is_of_a_file_or_of_all_files_in_a_folder(tmp_path: Path) -> None:
+    """Names and contents, also in sub-folders; not hidden files."""
+    file, deep, hidden = tmp_path / "data/a.jsonl", tmp_path / "data/v1/b.jsonl", tmp_path / "data/.git/c"
+    for path in (file, deep, hidden):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    digests = [data_digest(str(tmp_path / "data")), data_digest(str(file))]
+    hidden.write_text("2")
+    assert [data_digest(str(tmp_path / "data")), data_digest(str(file))] == digests
+    deep.write_text("22")
+    file.write_text("22")
+    assert len({*digests, data_digest(str(file)), data_digest(str(tmp_path / "data"))}) == 4
+    deep.rename(deep.with_name("d.jsonl"))
+    assert len({data_digest(str(tmp_path / "data")), digests[0]}) == 2
+    assert data_digest("") == data_digest(str(tmp_path / "nowhere")) == ""
+    flat = folder_digest(str(tmp_path / "data"))
+    assert folder_digest(str(tmp_path / "data"), nested=True) != flat
+    (tmp_path / "data/v1/d.jsonl").unlink()
+    assert folder_digest(str(tmp_path / "data"), nested=True) == flat, "as before there were sub-folders"
 
 
 def test_other_data_are_welcome(tmp_path: Path) -> None:

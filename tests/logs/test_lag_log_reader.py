@@ -184,7 +184,7 @@ def test_the_drift_of_a_trace_is_over_what_its_mean_is_over(tmp_path: Path, over
 
 
 def test_a_column_may_be_named_without_the_run_before_it(tmp_path: Path) -> None:
-    """As W&B writes it; models of lag cannot name a column with blanks."""
+    """W&B writes the run; models of lag cannot name a column with blanks."""
     file = log(tmp_path, "Step,my run - queue/age,my run - queue/age__MIN\n0,1,8\n1,3,8\n", "run.csv")
     for name in ("queue/age", "my run - queue/age"):
         read = read_log(file, f"lag={name}")

@@ -27,9 +27,9 @@ from .model_loading import (
     disable_dropout,
     enable_checkpointing,
     end_tokens,
+    in_by_out_matrices,
     load,
     trailing_special_tokens,
-    transposed_matrices,
     with_lora,
 )
 from .model_preflight import is_mixture, replay_refusal
@@ -69,7 +69,7 @@ class CausalLM:
             if isinstance(module, torch.nn.Linear)
             for parameter in ("weight", "bias")
         )
-        self.transposed_parameters = frozenset(transposed_matrices(self.model))
+        self.in_by_out_parameters = frozenset(in_by_out_matrices(self.model))
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         self.decode_batch = spec.decode_batch  # completions sampled together; 0: all

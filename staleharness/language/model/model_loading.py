@@ -29,7 +29,7 @@ RANDOM_RATE = re.compile("dropout|layerdrop|pdrop|(?<!router_)jitter")
 # Names of masks and frequencies that earlier releases of transformers saved with the weights.
 MASK = re.compile(r"(attn|attention)\.(masked_)?bias$|\.inv_freq$|position_ids$")
 
-TRANSPOSED = ("Conv1D", "GptOssExperts", "Llama4TextExperts")  # modules whose matrices are [in, out]
+IN_BY_OUT_MODULES = ("Conv1D", "GptOssExperts", "Llama4TextExperts")  # modules whose matrices are [in, out]
 
 
 def load(source: str) -> tuple[Any, Any]:
@@ -230,13 +230,13 @@ def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], 
     return build_once("adapters", f"{digest}-{package_version('transformers')}-{package_version('peft')}", make)
 
 
-def transposed_matrices(model: torch.nn.Module) -> list[str]:
+def in_by_out_matrices(model: torch.nn.Module) -> list[str]:
     """Return the names of the matrices stored as [in, out] or [experts, in, out], where `torch.nn.Linear` has
     [out, in]: those of GPT-2's `Conv1D` and of some mixtures' experts."""
     return [
         f"{prefix}.{name}"
         for prefix, module in model.named_modules()
-        if type(module).__name__ in TRANSPOSED or getattr(module, "is_transposed", False)
+        if type(module).__name__ in IN_BY_OUT_MODULES or getattr(module, "is_transposed", False)
         for name, parameter in module.named_parameters(recurse=False)
         if parameter.ndim >= 2 and not name.endswith("bias")
     ]
