@@ -187,7 +187,7 @@ def inactive_note(cls: type[Algorithm]) -> list[str]:
         return []
     return [
         f"With one gradient step a phase (N = 1) π/π_prox is always 1, so that in {names[0]} what acts around "
-        "π_prox is idle, however stale the data are. The run warns."
+        "π_prox never acts, however stale the data are; the run warns of it."
     ]
 
 

@@ -31,7 +31,7 @@ def page(frame: pd.DataFrame, study: Study, seeds: int) -> str:
     parts = [
         f"<!-- Made by `{study.command} --publish`: edit experiments/real_lag/page.py. -->",
         f"# {study.title}",
-        "*Actors and learner run concurrently, and the lag is whatever results. Does a simulation reach the same "
+        "*Actors and learner run concurrently, and lag follows from their timing. Does a simulation reach the same "
         "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
         "the mean lag enough, or does its distribution matter?*",
         "## Runs",
@@ -189,7 +189,7 @@ def _load_effect(load: str, of_lag: Sequence[Comparison]) -> str:
     if rest := [c for c in mine if not c.difference.different_alone]:
         parts.append(f"no effect is seen on {_and([f'{_method(c)} ({_mean(c)})' for c in rest])}")
     about = _and([_method(c) for c in changed]) + " alone" * (len(changed) < len(mine)) if changed else "no method"
-    effect = f"A significant effect, without which equivalence says little, is shown for {about}."
+    effect = f"A significant effect of lag is shown for {about}; without one, equivalence is weak evidence."
     return f"*{load.capitalize()}:* {'; '.join(parts)}. {effect}"
 
 

@@ -21,7 +21,7 @@ from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_wor
 CONCLUSION = "**In short:** "
 CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
 HEAD = (
-    "| figure | verdict | parts of its claim that hold, then the first that fails or else is open "
+    "| figure | verdict | parts of its claim that hold; the first that fails or, if none does, is open "
     "(difference, 95 % interval, runs per side) |"
 )
 ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
