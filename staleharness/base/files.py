@@ -172,12 +172,8 @@ def remove_temporaries(folder: Path, *names: str, age: float = TEMPORARY_AGE) ->
     """
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by the process that writes it
-            if (
-                is_temporary(path.name, *names)
-                and path.is_file()
-                and not path.is_symlink()
-                and path.stat().st_mtime <= time.time() - age
-            ):
+            old = path.lstat().st_mtime <= time.time() - age
+            if old and is_temporary(path.name, *names) and path.is_file() and not path.is_symlink():
                 path.unlink()
 
 
@@ -215,9 +211,7 @@ def make_subfolder(root: Path, *names: str) -> Path:
 
 def safe_name(text: str, exact: Any, unambiguous: bool = True) -> str:
     """Readable name of a folder, unique to `exact`: the text where it can serve as a name, else with a hash of `exact`.
-
-    unambiguous: the text alone identifies `exact`.
-    """
+    unambiguous: the text alone identifies `exact`."""
     name = re.sub(r"[^\w+.=-]", "_", text)[:80]
     if unambiguous and name == text:
         return name
@@ -237,9 +231,8 @@ def move_into(path: Path, folder: Path) -> Path:
 def replace_folder(new: Path, path: Path) -> None:
     """Move the folder `new` to `path`, and remove the folder that was there. If killed, `path` is the old or the new
     folder, complete; where the system cannot exchange names, the old one may be at `backup_path(new)`."""
-    for content in sorted(new.rglob("*")):
-        if content.is_file():
-            fsync(content)
+    for content in filter(Path.is_file, sorted(new.rglob("*"))):
+        fsync(content)
     fsync(new)
     old = new if path.exists() and _exchange(new, path) else backup_path(new)
     if old != new:
@@ -247,17 +240,25 @@ def replace_folder(new: Path, path: Path) -> None:
             os.rename(path, old)
         os.rename(new, path)
     fsync(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_folder(old)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder if it is there, also where it or a folder in it is read-only."""
+    with contextlib.suppress(OSError):
+        for parent, *_ in () if folder.is_symlink() else os.walk(folder):
+            os.chmod(parent, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def temporary_folder(folder: Path) -> Iterator[None]:
     """Clear a path for a folder that is filled and then moved to its place; afterwards remove any remains."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
+    remove_folder(folder)  # of a call that was killed
     try:
         yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def backup_path(new: Path) -> Path:
@@ -270,8 +271,7 @@ def _exchange(a: Path, b: Path) -> bool:
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "renameat2", None)  # Linux
-    at_fdcwd, rename_exchange = -100, 2
-    return call is not None and call(at_fdcwd, os.fsencode(a), at_fdcwd, os.fsencode(b), rename_exchange) == 0
+    return call is not None and call(-100, os.fsencode(a), -100, os.fsencode(b), 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def try_lock(handle: int, mode: int = fcntl.LOCK_EX) -> bool:

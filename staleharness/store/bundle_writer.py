@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..base.files import (
     backup_path,
     digest,
     read_json,
+    remove_folder,
     replace_folder,
     temporary_folder,
     write_bytes,
@@ -65,7 +67,9 @@ def pack(
         raise UserError(f"TO={to} is not a place for a bundle; give a new or empty folder")
     new = target.with_name(f".{target.name}.packing")
     if backup_path(new).is_dir():  # a call was killed in its last steps
-        shutil.rmtree(backup_path(new)) if target.exists() else backup_path(new).rename(target)
+        remove_folder(backup_path(new)) if target.exists() else backup_path(new).rename(target)
+    if target.is_dir() and not os.access(target, os.W_OK):
+        raise UserError(f"TO={to} is read-only; make it writable (chmod u+w), or give another folder")
     store.check_readable()
     if is_packed(target) and store.root.resolve() == target:
         return _update_columns(target, new, protocol_of)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +13,7 @@ import pytest
 from command_line import Cli
 from results_helper import write_run
 
+from staleharness.base.files import remove_folder
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
 from staleharness.store import study_runs
@@ -263,3 +266,41 @@ def test_what_holds_no_runs_or_is_no_bundle_is_refused(results: Path, tmp_path: 
     with pytest.raises(UserError, match="is not a bundle; `staleharness pack` makes one"):
         unpack(str(results), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_read_only_bundle_stays_and_blocks_no_later_call(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "bundle"
+    pack(str(results), str(bundle), None)
+    shutil.copytree(bundle, tmp_path / ".bundle.packing" / "inside")  # as a call of an earlier version left it
+    for folder in (bundle, tmp_path / ".bundle.packing" / "inside", tmp_path / ".bundle.packing"):
+        folder.chmod(0o555)
+    manifest = (bundle / "manifest.json").read_bytes()
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).stat().st_mode & 0o222 != 0)  # though we may be root
+    with pytest.raises(UserError, match=f"^TO={bundle} is read-only; make it writable"):
+        pack(str(results), str(bundle), None)
+    assert (bundle / "manifest.json").read_bytes() == manifest
+    bundle.chmod(0o755)
+    assert pack(str(results), str(bundle), None).startswith("packed 12 runs")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "results"]
+
+
+def test_a_read_only_folder_is_removed() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folders = Path(name), Path(name) / "copy", Path(name) / "copy" / "inside"
+        folders[2].mkdir(parents=True)
+        (folders[2] / "file").touch()
+        root = os.geteuid() == 0
+        for folder in folders if root else ():
+            os.chown(folder, 65534, -1)
+        for folder in folders[1:]:
+            folder.chmod(0o555)
+        if root:  # who may remove anything
+            os.seteuid(65534)
+        try:
+            remove_folder(folders[1])
+        finally:
+            if root:
+                os.seteuid(0)
+        assert not folders[1].exists()
