@@ -57,6 +57,8 @@ def check_bundle(root: Path) -> None:
         tables = list(itertools.chain(FILES, *parts(root)[1:]))
         wrong = [name for name in tables if not (root / name).is_file() or digests.get(name) != digest(root / name)]
         wrong = wrong or _wrong_traces(root, digests.keys() - set(tables), digests)
+    except PermissionError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}") from None
     if wrong:
