@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ..base import __version__
@@ -29,6 +30,8 @@ from ..base.files import (
     write_json,
 )
 from ..base.parsing import user_path
+from ..base.plugins import builtin_folder
+from ..base.text import plural
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
@@ -82,10 +85,10 @@ def pack(
         assert selection is not None
         runs = without_copies(selection.runs, reused_bundles(target.parent, question))
         total = f" of {len(selection.requests)}"
-        command = f"staleharness sweep --spec experiments/{user_path(spec_file).name}"
+        command = f"staleharness sweep --spec {quote(_study_path(user_path(spec_file)))}"
     if not runs:
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
-    _check_target(store.root, target, {run.id for run in runs})
+    _check_target(store, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs, target)
     rows = _rows(runs, traces, target, protocol_of)
@@ -110,6 +113,8 @@ def pack(
         _add_columns(new, rows)
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
+        elif (new / STUDY).is_file():  # which stays, and its command too
+            command = command or read_json(target / "manifest.json").get("command", "")
         _write_bundle_manifest(new, target, runs, traces.files, command or command_of(runs))
         replace_folder(new, target)
     names_of_tables = itertools.chain(*parts(target))
@@ -122,20 +127,29 @@ def pack(
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
 
 
-def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
+def _study_path(path: Path) -> str:
+    """Path of a study as typed, or below `experiments/` if it is a study of ours."""
+    folder = builtin_folder("experiments").resolve()
+    inside = path.resolve().is_relative_to(folder)
+    return str("experiments" / path.resolve().relative_to(folder) if inside else path)
+
+
+def _check_target(source: Store, target: Path, run_ids: set[str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"TO={target} cannot be created: {existing} is a file; give a folder")
     check_apart(target, f"TO={target}")
     if target.is_dir() and not is_empty(target):
-        if not is_packed(target) or source.resolve() == target.resolve():
+        if not is_packed(target) or source.root.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
         check_readable(target, f"TO={target}")  # of another version: it may say more than this one can write
         if lost := read_ids(target) - run_ids:
-            raise UserError(
-                f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
-                "unpack it first, or give another folder"
-            )
+            if lost <= {run.id for run in source.read_all()}:
+                reason, remedy = "the study does not ask for", "give another folder"
+            else:
+                reason, remedy = f"{source.root} lacks", "unpack it first, or give another folder"
+            runs = plural(len(lost), "run")
+            raise UserError(f"TO={target} holds {runs} that {reason} and that would be lost; {remedy}")
 
 
 def _write_bundle_manifest(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +18,7 @@ from results_helper import write_run
 from staleharness.base.files import remove_folder
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
-from staleharness.store import study_runs
+from staleharness.store import bundle_reader, bundle_writer, study_runs
 from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.locks_and_leases import MARKER, hold_bundle
@@ -79,7 +81,7 @@ def test_a_study_selects_the_runs_to_pack_and_is_packed_too(results: Path, tmp_p
     manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
     assert manifest["runs"] == 8
     assert manifest["dates"] == ["2026-11-20"]
-    assert manifest["command"] == "staleharness sweep --spec experiments/which.toml"
+    assert manifest["command"] == f"staleharness sweep --spec {study}"
     assert manifest["fingerprints"][0]["torch"] == "2.13.0"
 
 
@@ -93,6 +95,50 @@ def test_packing_again_without_a_study_keeps_that_of_the_bundle(results: Path, t
     study.write_text(STUDY.replace("Which?", "Which one?"))
     pack(str(results), str(tmp_path / "other"), str(study))
     assert (tmp_path / "other" / "study.toml").read_text() == study.read_text(), "a study given again replaces it"
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"), [("experiments", "experiments/which one.toml"), ("elsewhere", "elsewhere/which one.toml")]
+)
+def test_the_command_names_the_study_as_typed_and_stays_with_it(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bundle_writer, "builtin_folder", lambda kind: tmp_path / kind)
+    (tmp_path / folder).mkdir()
+    (tmp_path / path).write_text(STUDY)
+    given = str(tmp_path / path) if folder == "experiments" else path
+    pack(str(results), "bundle", given)
+    assert manifest_of(tmp_path / "bundle")["command"] == f"staleharness sweep --spec '{path}'"
+    pack(str(results), "bundle", None, command_of=lambda runs: "other")
+    assert manifest_of(tmp_path / "bundle")["command"] == f"staleharness sweep --spec '{path}'"
+    pack(str(results), "without", None, command_of=lambda runs: "other")
+    assert manifest_of(tmp_path / "without")["command"] == "other"
+
+
+def manifest_of(bundle: Path) -> dict[str, Any]:
+    return dict(json.loads((bundle / "manifest.json").read_text()))
+
+
+def test_runs_that_the_study_does_not_ask_for_are_said_to_be_so(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "which.toml").write_text(STUDY)
+    pack(str(results), str(tmp_path / "bundle"), None)
+    said = "holds 4 runs that the study does not ask for and that would be lost; give another folder$"
+    with pytest.raises(UserError, match=said):
+        pack(str(results), str(tmp_path / "bundle"), str(tmp_path / "which.toml"))
+
+
+def test_a_file_of_a_bundle_that_may_not_be_read_is_named(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(bundle_reader, "digest", refuse)
+    with pytest.raises(UserError, match=f"^{tmp_path}/bundle/{FILES[0]} cannot be read: Permission denied$"):
+        Store(tmp_path / "bundle").read_all()
 
 
 def test_two_calls_at_a_time_do_not_pack_into_one_folder(results: Path, tmp_path: Path, cli: Cli) -> None:

@@ -175,7 +175,7 @@ def test_a_damaged_run_of_a_bundle_is_not_lost_to_the_next_one(bundle: Path, tmp
     forge(bundle, alter("phases", 3))
     (lost, *_) = sorted(path.name for path in (tmp_path / "results" / "runs").iterdir())
     shutil.rmtree(tmp_path / "results" / "runs" / lost)
-    with pytest.raises(UserError, match="holds 1 runs"):
+    with pytest.raises(UserError, match="holds 1 run that"):
         pack(str(tmp_path / "results"), str(bundle), None)
 
 
