@@ -88,7 +88,7 @@ def handle(command: Command) -> int:
         _print_dry_run(command, plans, out)
         return 0
     figures_name = bundle_path(Path(), "figures", command.scale).name
-    check_pages(paper, figures, out / figures_name)
+    check_pages(paper, figures, [f.name for f in selection], out / figures_name)
     folder = make_subfolder(out, figures_name)
     for study, plan, store in plans:
         store.open_for_writing()

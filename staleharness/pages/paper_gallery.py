@@ -17,7 +17,7 @@ as it was drawn.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, write_bytes
@@ -52,7 +52,7 @@ def make(
     name = figures[0].paper
     summary, folder = out / f"{name}.md", out / name
     page = folder / EVIDENCE
-    check_pages(paper, figures, out)
+    check_pages(paper, figures, redraw, out)
     for place in filter(Path.is_dir, (out, folder)):
         remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png")
     files_written, inline, sheets = [], {}, {}
@@ -84,7 +84,8 @@ def make(
         inline[s.figure.name] = forms
     folder.mkdir(parents=True, exist_ok=True)
     earlier = {h: f"## {h}\n{text}".rstrip() for h, text in sections_on_page(page).items() if _shows(text)}
-    sections = {s.figure.heading: section(paper, s, sheets) for s in entries}
+    pictures = {f.name for f in figures if (folder / picture_file(f.name)).is_file()}
+    sections = {s.figure.heading: section(paper, s, sheets, pictures) for s in entries}
     lacking = {s.figure.heading for s in entries if s.state == "no bundle"}
     keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - lacking)
     sections |= {heading: earlier[heading] for heading in keep}
@@ -134,9 +135,16 @@ def publish(
     return wanted_figures, [*files, folder / f"{name}.md", folder / "index.html"]
 
 
-def check_pages(paper: Paper, figures: Sequence[PaperFigure], out: Path) -> None:
-    """Raise `UserError` if another file is in the place of a page that `make` writes. Writes nothing."""
+def check_pages(paper: Paper, figures: Sequence[PaperFigure], redraw: Sequence[str], out: Path) -> None:
+    """Raise `UserError` if another file is in the place of a page that `make` writes, or of a picture of a figure named
+    in `redraw`. Writes nothing."""
+    from ..figures.registry import SHEETS
+
     name = figures[0].paper
+    for f in figures:
+        for form, kind in PICTURES if f.name in redraw and f.entry.draw not in SHEETS else ():
+            path = out / name / picture_file(f.name, form, kind)
+            check_replaceable(path, SOURCE_MARK[kind], "a picture of this gallery", within=FILE_HEAD)
     check_replaceable(out / f"{name}.md", f"# {paper.title}\n", "a page of this gallery")
     check_replaceable(out / name / EVIDENCE, f"# {paper.title}: evidence\n", "a page of this gallery")
     for page in (name, *(f"{name}_{f.name}" for f in figures)):
@@ -146,13 +154,16 @@ def check_pages(paper: Paper, figures: Sequence[PaperFigure], out: Path) -> None
 def _check_html(path: Path, title: str) -> None:
     from markupsafe import escape
 
-    check_replaceable(path, f"<title>{escape(title)}</title>", "a page of this gallery", within=HTML_HEAD)
+    check_replaceable(path, f"<title>{escape(title)}</title>", "a page of this gallery", within=FILE_HEAD)
 
 
 INDEX_TITLE = "Gallery"
-HTML_HEAD = 2000  # bytes in which the title of a page is
+FILE_HEAD = 2000  # bytes in which the title of a page is, and the source of a picture
+PICTURES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))  # files of a figure
+SOURCE_MARK = {"svg": "<dc:source>", "png": "tEXtSource\0"}  # before its source (`GalleryFigure.source`)
 EVIDENCE = "evidence.md"
 TABLE_MARK = "<!-- "  # stands before a table on a page
+NO_PICTURE = "Not drawn yet."  # stands in the place of a picture
 
 
 def markdown(paper: Paper, name: str, sections: Sequence[str]) -> str:
@@ -161,9 +172,9 @@ def markdown(paper: Paper, name: str, sections: Sequence[str]) -> str:
     return "\n\n".join([f"# {paper.title}: evidence", about, *sections]) + "\n"
 
 
-def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
-    """Section of a figure; `sheets` holds the figures that are tables, by name. Its source
-    (`GalleryFigure.source`) stands before a table; a picture carries it inside."""
+def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet], pictures: Collection[str]) -> str:
+    """Section of a figure; `sheets` holds the figures that are tables, by name, and `pictures` the names of those with
+    a picture. Its source (`GalleryFigure.source`) stands before a table; a picture carries it inside."""
     e, name = s.figure.entry, s.figure.name
     lines = [f"## {s.figure.heading}", ""]
     if sentence := finding(s):
@@ -172,7 +183,7 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
     if name in sheets:
         lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]
     elif s.state != "no bundle":
-        lines += [picture(s.figure.heading, name), ""]
+        lines += [picture(s.figure.heading, name) if name in pictures else NO_PICTURE, ""]
     if e.claim:
         lines += [f"**The {paper.source}:** {e.claim}", ""]
     if e.motivation:
@@ -212,7 +223,8 @@ def index(out: Path) -> str:
             text = sections_by_heading.get(f.heading, "")
             word = "draft" if DRAFT in text else "yes"
             place = f"{name}/{EVIDENCE}#{anchor(f.heading)}" if TABLE_MARK in text else f"{name}/{f.name}.png"
-            cell = f"[{word}]({place})" if _shows(text) else "no bundle yet"
+            absent = "not drawn" if f"\n{NO_PICTURE}\n" in text else "no bundle yet"
+            cell = f"[{word}]({place})" if _shows(text) else absent
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {verdict_on_page(text)} |")
         lines.append("")
     if studies := study_pages(out):

@@ -109,6 +109,25 @@ def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Pat
     assert content(tmp_path / "mine") == {name: b"# My thesis\n"}
 
 
+@pytest.mark.parametrize("name", ["fig3.png", "fig3_narrow.png", "fig3.svg"])
+def test_a_picture_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine" / "p").mkdir(parents=True)
+    (tmp_path / "mine" / "p" / name).write_text("mine\n")
+    code, _, err = figures("--bundles", "both", "--out", "mine", "--fig", "3")
+    assert code == 2 and err.count("\n") == 1
+    assert f"mine/p/{name} is not a picture of this gallery and would be overwritten" in err
+    assert content(tmp_path / "mine") == {f"p/{name}": b"mine\n"}
+
+
+def test_figures_that_are_not_drawn_yet_are_said_to_be_so(figures: Figures, tmp_path: Path) -> None:
+    for fig, word in (("3", "not drawn"), ("2", "[yes](p/fig2.png)"), ("3", "[yes](p/fig2.png)")):
+        assert figures("--bundles", "both", "--out", "out", "--fig", fig)[0] == 0
+        index, page = ((tmp_path / "out" / file).read_text() for file in ("README.md", "p/evidence.md"))
+        assert f"| Figure 2: T | `s` | {word} |" in index and "| [yes](p/fig3.png) |" in index
+        assert all((tmp_path / "out" / "p" / file).is_file() for file in re.findall(r'"(\w+\.png)"', page))
+        assert page.count("\nNot drawn yet.\n") == (word == "not drawn")
+
+
 @pytest.mark.usefixtures("figures")
 def test_drawing_one_figure_leaves_the_sections_of_the_others(shelf: Path, tmp_path: Path) -> None:
     paper, known = read_paper("p", shelf)
