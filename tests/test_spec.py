@@ -75,6 +75,23 @@ def test_brackets_hold_a_list_together() -> None:
     assert parse_assignments("hidden=[64, 32],epochs=3", "SET") == {"hidden": [64, 32], "epochs": 3}
 
 
+def test_a_value_in_double_quotes_is_whole() -> None:
+    assert parse_assignments('a="file:b c, d.txt",e=f["g"],h="[", i="\\"j k" l="m', "SET") == {
+        "a": "file:b c, d.txt",
+        "e": 'f["g"]',
+        "h": "[",
+        "i": '"j k',
+        "l": '"m',
+    }
+    assert parse_choice('a[b="c, d]"]').options == {"b": "c, d]"}
+
+
+@pytest.mark.parametrize("value", ["b c", "b,c", "[", "é 🙂", 'b "c"', "\\ \t"])
+def test_a_value_that_a_list_would_split_is_written_in_quotes(value: str) -> None:
+    label = PluginChoice("a", {"b": value, "d": 1}).label
+    assert split_list(f"{label},e") == [label, "e"] and parse_choice(label).options == {"b": value, "d": 1}
+
+
 @pytest.mark.parametrize("text", ["a]b[c", "a[b", "a]", "[[a]", "x[y]]"])
 def test_a_bracket_without_its_pair_is_said(text: str) -> None:
     with pytest.raises(UserError, match="bracket"):

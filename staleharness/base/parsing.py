@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import UserError, shorten
 
 LARGEST = 2**63 - 1  # of a whole number, so that every format can hold it
+VALUE_OR_CHARACTER = re.compile(r'(?<==)"(?:[^"\\]|\\.)*"(?=[\s,\]]|$)|.', re.DOTALL)  # in a list
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,27 @@ def parse_value(text: str) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """Format an option's value as it is typed after `=`; the inverse of `parse_value`."""
-    if isinstance(value, str) and parse_value(value) != value:
-        return json.dumps(value)
+    """Format an option's value as it is typed after `=`; the inverse of `parse_value`, whole for `split_list`."""
+    if isinstance(value, str) and value and (parse_value(value) != value or not _is_one_entry(value)):
+        return json.dumps(value, ensure_ascii=False)
     return value_text(value)
 
 
+def _is_one_entry(text: str) -> bool:
+    try:
+        return split_list(text) == [text]
+    except UserError:
+        return False
+
+
 def split_list(text: str) -> list[str]:
-    """Split at commas and white space outside brackets: `a,b[c=1,d=2] e` -> three parts; white space alone has none.
+    """Split at commas and white space outside brackets: `a,b[c=1,d=2] e` -> three parts; white space alone has none. A
+    value in double quotes stays whole: `a="b, c"`.
 
     Raises `UserError` for an unpaired bracket, and for a comma with nothing before or after it."""
     entries: list[list[str]] = [[""]]  # between commas, each split at white space
     depth = 0
-    for character in text:
+    for character in VALUE_OR_CHARACTER.findall(text):
         depth += (character == "[") - (character == "]")
         if depth < 0:
             break

@@ -86,7 +86,11 @@ def _read(text: str) -> NDArray[np.float64]:
         raise UserError(f"file: {text} is not a file")
     try:
         with warnings.catch_warnings(action="ignore"):  # numpy warns of an empty file
-            values = _column(path) if path.suffix in (".csv", ".parquet") else np.loadtxt(path, ndmin=1)
+            values = (
+                _column(path)
+                if path.suffix in (".csv", ".parquet")
+                else np.loadtxt(path, ndmin=1, encoding="utf-8-sig")
+            )
     except UserError:
         raise
     except Exception as error:  # any error that a reader raises for a broken file

@@ -91,9 +91,10 @@ def test_lengths_have_the_mean_and_spread_that_were_asked_for() -> None:
 def test_measured_lengths_are_those_of_the_file(tmp_path: Path) -> None:
     values = [3, 5, 5, 900]
     (tmp_path / "lines.txt").write_text("\n".join(map(str, values)))
+    (tmp_path / "of an editor.txt").write_text("\n".join(map(str, values)), encoding="utf-8-sig")
     pd.DataFrame({"tokens": values, "other": 1}).to_csv(tmp_path / "table.csv")
     pd.DataFrame({"tokens": values}).to_parquet(tmp_path / "table.parquet")
-    for name in ("lines.txt", "table.csv", "table.parquet"):
+    for name in ("lines.txt", "of an editor.txt", "table.csv", "table.parquet"):
         record = simulate(Pipeline(lengths=f"file:{tmp_path / name}", steps=40))
         assert set(record.tokens) == set(values)
         assert (record.tokens == 5).mean() == pytest.approx(0.5, abs=0.05)
