@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.console_log import LOGGER
 from ..base.text import listing, plural
@@ -14,15 +14,20 @@ from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
 from ..store.run_grid import Cell, cell_of
 from ..store.stored_run import StoredRun
+from ..training.lag_and_sample_totals import ACCOUNTS
 from .plan import PlannedRun
 from .run_identity import read_stored, run_id
-from .run_record import fingerprint_differences
+from .run_record import fingerprint_differences, means_and_lags
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Bound for the first phase on another kind of machine: greatest difference of a metric, relative to its size or 1.
 # Published runs of 12 methods, executed on an Intel Xeon and an AMD EPYC, differed by up to 4e-7 on Hopper and
 # Walker2d, 0 on bit chains, and up to 0.12 on HalfCheetah, whose 128 uninterrupted steps are chaotic. Later phases
 # agree in distribution only.
 BOUND = 0.2
+ROUNDING = 1e-9  # of a mean on another machine, relative to it
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class RerunComparison:
     difference: float  # greatest relative difference in the first phase
     machine_changes: list[str]  # differences between the machines and their libraries, as `name: stored -> here`
     code: str  # change of the plugins since, for users; empty if there is none
+    damage: str = ""  # part of the stored record that does not follow from its metrics, for users; then also `first`
 
     @property
     def identical(self) -> bool:
@@ -44,13 +50,15 @@ class RerunComparison:
     @property
     def holds(self) -> bool:
         """True if the promise holds: equal bits on the same kind of machine, the bound on another."""
-        return self.identical or (bool(self.machine_changes) and self.difference <= BOUND)
+        return self.identical or (not self.damage and bool(self.machine_changes) and self.difference <= BOUND)
 
     @property
     def text(self) -> str:
         """Result for users, in lines."""
         all_phases = self.run.record["phases"]
-        if self.identical:
+        if self.damage:
+            result = f"DAMAGED: {self.damage}"
+        elif self.identical:
             result = f"the same bits in all {all_phases} phases and the final scores"
         elif self.holds:
             result = (
@@ -114,10 +122,33 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
         first = f"{len(a)} phases -> {len(b)}"
     elif scores[0] != scores[1]:
         first = "the final scores"
+    damage = _damage(stored_run, frames[0])
+    sums = [run.record["metrics_sha256"] for run in (stored_run, rerun)]
+    if not first and not damage and _types(frames[0]) == _types(frames[1]) and sums[0] != sums[1]:
+        damage = "its metrics_sha256 is not that of its metrics"
     same_code = rerun.id == stored_run.id
     code = "" if same_code else f"its plugins have changed since, so that its id is now {rerun.id}"
     changes = fingerprint_differences(stored_run.record["fingerprint"], rerun.record["fingerprint"])
-    return RerunComparison(stored_run, equal, first, _difference(a[0], b[0]), changes, code)
+    return RerunComparison(stored_run, equal, damage or first, _difference(a[0], b[0]), changes, code, damage)
+
+
+def _damage(run: StoredRun, metrics: pd.DataFrame) -> str:
+    """Return the first number of a record that does not follow from its metrics, for users; empty if all do. Names
+    that one of them lacks do not count: versions differ in what they measure."""
+    if missing := sorted({"phase", "lag_histogram"} - set(metrics.columns)):
+        return f"its metrics lack {missing[0]}"
+    spec, _ = read_stored(run.spec, f"run {run.id}")
+    for part, values in means_and_lags(metrics, spec.fill_phases).items():
+        for name, value in values.items():
+            number = run.record.get(part, {}).get(name, value)
+            if not math.isclose(number, value, rel_tol=ROUNDING, abs_tol=1e-12):
+                return f"its {part} says {name} = {number:.6g}, its metrics {value:.6g}"
+    return ""
+
+
+def _types(metrics: pd.DataFrame) -> dict[str, str]:
+    """Map the columns on which the checksum of a record rests to their types."""
+    return {name: str(kind) for name, kind in metrics.dtypes.items() if not str(name).startswith(ACCOUNTS)}
 
 
 def _plain(value: Any) -> Any:

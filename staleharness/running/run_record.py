@@ -10,7 +10,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import __version__
 from ..base.console_log import LOGGER
@@ -29,6 +29,9 @@ from ..training.loop import Simulation
 from ..training.phase_record import Scores, wilson
 from .memory_leak_warning import growth_warnings
 from .runner_interface import Job
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases is meaningless
 
@@ -51,12 +54,6 @@ def write_record(
     for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
         with atomic_write(attempt / f"{name}.parquet") as stream:
             table.to_parquet(stream, index=False)
-    budget = frame[frame["phase"] >= spec.fill_phases]
-    before_training = frame.filter(like="untrained/")  # in the first phase
-    values = pd.concat([budget.drop(columns=before_training.columns), before_training], axis=1)
-    numbers = values.select_dtypes("number").drop(columns=list(WITHOUT_MEAN), errors="ignore")
-    numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
-    lag_counts: list[int] = functools.reduce(add_histograms, budget["lag_histogram"], [])
     seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
     leaks = growth_warnings([t.get(MEMORY) for t in times], spec.capacity)
     for line in leaks:
@@ -75,8 +72,7 @@ def write_record(
         "fingerprint": fingerprint,
         "metrics_sha256": hashlib.sha256(b"".join(map(json_line, comparable))).hexdigest(),
         "scores": summary(scores),
-        "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
-        "lag_histogram": {str(lag): int(count) for lag, count in enumerate(lag_counts)},
+        **means_and_lags(frame, spec.fill_phases),
         **simulation.accounts.record(),
         "promise": simulation.lags.expected and simulation.lags.expected._asdict(),
         **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
@@ -94,6 +90,22 @@ def write_record(
     if problem := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
         raise UserError(f"the kind of task {family.kind!r} made a record that cannot be stored: {problem}")
     write_json(attempt / "run.json", record)
+
+
+def means_and_lags(frame: pd.DataFrame, fill_phases: int) -> dict[str, dict[str, Any]]:
+    """Derive from metrics the parts of a record that follow: means over the phases of the budget, counts of lags."""
+    import pandas as pd
+
+    budget = frame[frame["phase"] >= fill_phases]
+    before_training = frame.filter(like="untrained/")  # in the first phase
+    values = pd.concat([budget.drop(columns=before_training.columns), before_training], axis=1)
+    numbers = values.select_dtypes("number").drop(columns=list(WITHOUT_MEAN), errors="ignore")
+    numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
+    lag_counts: list[int] = functools.reduce(add_histograms, map(list, budget["lag_histogram"]), [])
+    return {
+        "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
+        "lag_histogram": {str(lag): int(count) for lag, count in enumerate(lag_counts)},
+    }
 
 
 def json_line(content: Mapping[str, Any]) -> bytes:

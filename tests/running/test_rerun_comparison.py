@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from staleharness.commands import verify
 from staleharness.running import plan_execution
 from staleharness.running.plan import plan
 from staleharness.running.rerun_comparison import BOUND, compare, replan
+from staleharness.running.run_record import means_and_lags
 from staleharness.running.sweep_event_loop import Outcome
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
@@ -42,14 +44,14 @@ def results(once: Path, tmp_path: Path, tabular: Path) -> Path:
 
 
 def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any) -> StoredRun:
-    """The run with other numbers, sealed anew."""
-    changed = {**run.record, **(record or {})}
-    write_json(run.path / "run.json", changed)
-    write_json(run.path / "job.json", {**read_json(run.path / "job.json"), "spec": changed["spec"]})
+    """The run with other numbers, sealed anew; its means are those of its metrics unless `record` has others."""
     frame = run.metrics()
     for name, (phase, value) in columns.items():
         frame.loc[phase, name] = value
     frame.to_parquet(run.path / "metrics.parquet", index=False)
+    changed = {**run.record, **means_and_lags(frame, replan(run).spec.fill_phases), **(record or {})}
+    write_json(run.path / "run.json", changed)
+    write_json(run.path / "job.json", {**read_json(run.path / "job.json"), "spec": changed["spec"]})
     write_manifest(run.path)
     found = Store(run.path.parents[1]).read(run.id)
     assert found is not None
@@ -145,6 +147,37 @@ def test_another_kind_of_machine_is_held_to_the_bound(
     verdict = compare(change(results, other, lag_mean=(0, off)), made)
     assert (verdict.identical, verdict.holds, verdict.phases) == (False, holds, 0)
     assert verdict.difference == pytest.approx(off) and verdict.machine_changes[0].startswith("cpu: Another CPU -> ")
+
+
+@pytest.mark.parametrize("cpu", ["", "Another CPU"])
+@pytest.mark.parametrize(
+    ("part", "name", "value", "said"),
+    [
+        ("summary", "lag_mean", 99.0, r"its summary says lag_mean = 99, its metrics \d"),
+        ("lag_histogram", "0", 7, r"its lag_histogram says 0 = 7, its metrics \d"),
+    ],
+)
+def test_a_record_that_does_not_follow_from_its_metrics_is_damaged(
+    twice: tuple[StoredRun, StoredRun], cpu: str, part: str, name: str, value: float, said: str
+) -> None:
+    stored, made = twice
+    fingerprint = {**stored.record["fingerprint"], **({"cpu": cpu} if cpu else {})}
+    wrong = {part: {**stored.record[part], name: value}, "fingerprint": fingerprint}
+    verdict = compare(change(stored, wrong), made)
+    assert not verdict.identical and not verdict.holds and bool(verdict.machine_changes) == bool(cpu)
+    assert re.match(f"DAMAGED: {said}", verdict.text) and re.match(said, verdict.first)
+
+
+def test_a_checksum_of_other_metrics_is_damage(twice: tuple[StoredRun, StoredRun]) -> None:
+    stored, made = twice
+    verdict = compare(change(stored, {"metrics_sha256": "0" * 64}), made)
+    assert not verdict.holds and verdict.text == "DAMAGED: its metrics_sha256 is not that of its metrics"
+
+
+def test_names_that_only_one_version_measures_are_no_damage(twice: tuple[StoredRun, StoredRun]) -> None:
+    stored, made = twice
+    summary = {k: v for k, v in stored.record["summary"].items() if k != "lag_mean"}
+    assert compare(change(stored, {"summary": {**summary, "of_old": 1.0}}), made).identical
 
 
 def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, StoredRun]) -> None:
