@@ -215,7 +215,7 @@ def test_a_setting_newer_than_a_run_has_the_value_before(results: Path) -> None:
     ("words", "message"),
     [
         (["nowhere"], "is not a folder of results"),
-        (["results/runs/zzzzzzzzzzzz"], "A=results/runs/zzzzzzzzzzzz does not exist; results/runs holds"),
+        (["results/runs/zzzzzzzzzzzz"], "RUN=results/runs/zzzzzzzzzzzz does not exist; results/runs holds"),
         (["results", "--n", "0"], "must be at least 1, or all"),
         (["results", "--env", "Ant"], "no finished run that matches"),
     ],
