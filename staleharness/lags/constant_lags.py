@@ -45,7 +45,8 @@ class Exact(LagModel):
 
     Runs of different ages begin alike, and after the bootstrap no row is younger than `age`.
 
-    Leaves out: queues and timing; the age is imposed. In the phases after the bootstrap, versions that have already acted act again.
+    Leaves out: queues and timing; the age is imposed. In the phases after the bootstrap, versions that have already
+    acted act again.
     """
 
     paper = "Moe-Zbeeb/staleness-analysis on prime-rl 0.9, 2026-10"
