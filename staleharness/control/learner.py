@@ -133,7 +133,9 @@ class ControlLearner(Learner[ControlData, Part]):
         now = policy.forward(batch.obs, batch.action, flat)
         targets = self._targets_of(part, now)
         advantage, (mask, share) = targets.advantage, self._full_mask(part.decision.shape)
-        decisions, answer, logp_gradient = self._policy_loss(part, now, advantage, mask, share)
+        decisions, answer, of_logp = self._policy_loss(part, now, advantage, mask, share)
+        reaches_policy = any(x is not None for x in (of_logp, now.mean.grad, now.log_std.grad))
+        logp_gradient = torch.zeros_like(now.logp) if of_logp is None else of_logp
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
         else:
@@ -154,7 +156,7 @@ class ControlLearner(Learner[ControlData, Part]):
             "advantage": advantage,
             **of_tails(decisions),
         }
-        return Gradient(decisions, answer, log)
+        return Gradient(decisions, answer, log, reaches_policy)
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
         # clipped: the method gave a decision no policy gradient although it had an advantage; here, all steps at once
@@ -176,9 +178,9 @@ class ControlLearner(Learner[ControlData, Part]):
 
     def _policy_loss(
         self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
-    ) -> tuple[Decisions, PolicyLoss, Tensor]:
-        """The method's loss and its gradient [N] with respect to log π; gradients with respect to mean and log σ stay
-        with these tensors."""
+    ) -> tuple[Decisions, PolicyLoss, Tensor | None]:
+        """The method's loss and its gradient [N] with respect to log π (None: it does not depend on it); gradients with
+        respect to mean and log σ stay with these tensors."""
         if self.compiled_loss is not None:
             decisions = self._decisions(part, now, advantage, mask)
             if (outputs := self.compiled_loss(decisions)) is not None:
@@ -190,7 +192,7 @@ class ControlLearner(Learner[ControlData, Part]):
             answer = loss_of(self.algorithm, decisions)
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, share)
-        return decisions, answer, now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
+        return decisions, answer, now.logp.grad
 
     def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""

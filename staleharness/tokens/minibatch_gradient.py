@@ -103,6 +103,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     loss = (batch.weights * answer.loss).sum()
     if loss.requires_grad:
         loss.backward()
+    reaches_policy = target_logp.grad is not None
     logp_gradient = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
     begin = timer("loss", begin)
     entropy_gradient = -spec.entropy_coef * batch.weights
@@ -115,7 +116,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
             _backward(piece.logp, piece.entropy, *gradients)
     timer("train", begin)
     log = of_step(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
-    return Gradient(decisions, answer, log)
+    return Gradient(decisions, answer, log, reaches_policy)
 
 
 def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entropy_gradient: Tensor) -> None:

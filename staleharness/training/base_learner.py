@@ -32,6 +32,7 @@ class Gradient(NamedTuple):
     decisions: Decisions
     answer: PolicyLoss
     log: Log  # metrics of the step of this kind of task
+    reaches_policy: bool = True  # whether the loss depends on the policy, not on the method's own state alone
 
 
 class Learner(ABC, Generic[Data, Part]):
@@ -166,7 +167,7 @@ class Learner(ABC, Generic[Data, Part]):
         """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [R, T]."""
         result = self.gradient(part)
         decisions = result.decisions
-        if self.gradient_steps == 0 and not (result.answer.loss.requires_grad or self.algorithm.optimal_baseline):
+        if self.gradient_steps == 0 and not result.reaches_policy:
             raise UserError(
                 f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
                 "function of decisions.target_logp, not detached"

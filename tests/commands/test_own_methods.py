@@ -201,6 +201,29 @@ def test_an_answer_that_would_spoil_metrics_is_refused(name: str, command_words:
             list(simulation_of(run.spec))
 
 
+DUAL = """
+    def init_state(self):
+        import torch
+        return {"log_beta": torch.zeros((), requires_grad=True)}"""
+
+
+@pytest.mark.parametrize(("env", "settings"), [("bit-chain", TINY[-1]), ("Pendulum", SHORT["Pendulum"][-1])])
+@pytest.mark.parametrize("detach", [".detach()", ""])
+def test_a_trained_state_does_not_hide_a_detached_policy(
+    detach: str, env: str, settings: str, command_words: Any
+) -> None:
+    answer = f"PolicyLoss(plain{detach} + d.state['log_beta'].exp() * d.target_logp{detach}.abs())"
+    plugin = command_words("dual", answer, env, methods=DUAL)[-1]
+    with loaded_plugins(Path(plugin)):
+        (run,) = plan(ask(env=env, algo="dual", k="2", seeds="1", steps="128", settings=settings)).runs
+        simulation = simulation_of(run.spec)
+        if not detach:
+            simulation.advance()
+            return
+        with pytest.raises(UserError, match=r"^dual: its loss does not depend on the policy, so nothing would be"):
+            simulation.advance()
+
+
 def test_an_option_with_the_name_of_a_setting_is_refused(command_words: Any, call: Cli) -> None:
     option = "    learning_rate: float = 1.0"
     code, _, errors = call("sweep", *command_words("clash", PLAIN, "bit-chain", *TINY, methods=option))
