@@ -268,10 +268,9 @@ def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
     """
     import torch
 
-    if values[0].dim() == 0:
-        return torch.stack([x.float() for x in values])
-    if len({x.shape for x in values}) > 1:
-        return torch.stack([masked_mean(x.float(), mask) for x, mask in zip(values, masks, strict=True)])
+    if values[0].dim() == 0 or len({x.shape for x in values}) > 1:
+        pairs = zip(values, masks, strict=True)
+        return torch.stack([masked_mean(x.float(), mask) if x.dim() else x.float() for x, mask in pairs])
     mask = torch.stack(list(masks)).flatten(1)
     total = (torch.stack(list(values)).float().flatten(1) * mask).sum(1)
     return total / mask.sum(1).clamp(min=1.0)

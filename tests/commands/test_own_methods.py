@@ -224,6 +224,15 @@ def test_a_trained_state_does_not_hide_a_detached_policy(
             simulation.advance()
 
 
+def test_the_mean_of_a_diagnostic_takes_numbers_beside_tensors(command_words: Any) -> None:
+    answer = "PolicyLoss(plain, {'x': d.mask + 1.0 if d.progress.epoch else d.mask.mean() + 2.0})"
+    plugin = command_words("mixed", answer, "Pendulum")[-1]
+    settings = SHORT["Pendulum"][-1].replace("epochs=1", "epochs=2")
+    with loaded_plugins(Path(plugin)):
+        (run,) = plan(ask(env="Pendulum", algo="mixed", k="2", seeds="1", steps="128", settings=settings)).runs
+        assert simulation_of(run.spec).advance().metrics["algorithm/x"] == 2.5
+
+
 def test_an_option_with_the_name_of_a_setting_is_refused(command_words: Any, call: Cli) -> None:
     option = "    learning_rate: float = 1.0"
     code, _, errors = call("sweep", *command_words("clash", PLAIN, "bit-chain", *TINY, methods=option))
