@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -12,7 +13,7 @@ from .base.options import option as option
 from .base.plugins import Registry
 from .base.typed_values import build
 from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
-from .errors import UserError, nearest
+from .errors import UserError, nearest, one_line, shorten
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -213,9 +214,7 @@ def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
 
 def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozenset()) -> None:
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
-    for name, choices in {"proximal": get_args(Proximal), "realign_every": get_args(Realign)}.items():
-        if (value := getattr(algorithm, name)) not in choices:
-            raise UserError(f"{algorithm.name}: {name}={value!r} is not one of {', '.join(choices)}")
+    _check_properties(algorithm)
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
     if algorithm.optimal_baseline and not defines(algorithm, "row_baseline"):
@@ -236,6 +235,29 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
     reason = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
     if takes_rows(algorithm) and (too_few := spec.too_few_rows()) is not None:
         raise UserError(f"{algorithm.name} {reason}, so its minibatches are whole rows: {too_few}")
+
+
+def _check_properties(algorithm: Algorithm) -> None:
+    """Raise `UserError` for a property of another kind than the base class has, such as one that lacks `@property`."""
+
+    def require(name: str, is_right: Callable[[Any], bool], words: str) -> None:
+        value = getattr(algorithm, name)
+        if callable(value):
+            raise UserError(f"{algorithm.name}: {name} is a method; write @property above it")
+        if not is_right(value):
+            raise UserError(f"{algorithm.name}: {name}={shorten(one_line(repr(value)))} is not {words}")
+
+    for name, choices in {"proximal": get_args(Proximal), "realign_every": get_args(Realign)}.items():
+        require(name, choices.__contains__, f"one of {', '.join(choices)}")
+    for name in ("normalise_advantage", "time_order", "optimal_baseline"):
+        require(name, lambda value: isinstance(value, bool), "True or False")
+    if algorithm.proximal == "ewma":
+        require("ewma_decay", lambda value: _is_finite(value) and 0.0 <= value < 1.0, "a number from 0 to below 1")
+    require("state_learning_rate", lambda value: value is None or _is_finite(value), "a finite number or None")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def takes_rows(algorithm: Algorithm) -> bool:
