@@ -157,6 +157,7 @@ def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
     before_d, before_t = copy_of(d), copy_of(t)
     algorithm.policy_loss(d)
     algorithm.step_scale(d)
+    algorithm.stop(d)
     algorithm.targets(t)
     for before, after in ((before_d, d), (before_t, t)):
         for key, x in tensors_of(before).items():

@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..algorithm import Algorithm, Stop
+from ..algorithm import Algorithm, Stop, defines
 from ..base.plugins import source_file
 from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from ..errors import Diverged, UserError, one_line, shorten
@@ -79,7 +79,8 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
 
 def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
     """Return the method's answer to whether training stops. Raises `UserError`."""
-    answer = algorithm.stop(decisions)
+    with _inputs_unchanged(algorithm, "stop", decisions):
+        answer = algorithm.stop(decisions)
     if answer not in get_args(Stop):
         words = ", ".join(map(repr, get_args(Stop)))
         raise UserError(f"{algorithm.name}: stop returns {_in_words(answer)}; give one of {words}")
@@ -88,7 +89,10 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
 
 def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     """Return the factor on the step size, at least 0. Raises `UserError`, and `Diverged` where it is not finite."""
-    answer = algorithm.step_scale(decisions)
+    if not defines(algorithm, "step_scale"):
+        return 1.0
+    with _inputs_unchanged(algorithm, "step_scale", decisions):
+        answer = algorithm.step_scale(decisions)
     try:
         scale = float(answer)
     except (TypeError, ValueError) as error:

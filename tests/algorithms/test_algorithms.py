@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, check, unmet
+from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, Stop, check, unmet
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
@@ -215,6 +215,12 @@ class RatioOfRow(Honest):
         return PolicyLoss(-(log_ratio.sum(1, keepdim=True) / d.mask.sum(1, keepdim=True)).exp() * d.advantage)
 
 
+class StopsAndWrites(Honest):
+    def stop(self, d: Decisions) -> Stop:
+        d.lag.add_(100.0)
+        return "no"
+
+
 class AnswersNonsense(Honest):
     realign_every = "sometimes"  # type: ignore[assignment]
 
@@ -232,6 +238,7 @@ class Careless(Honest):
         (CountsPadding, "ignores_padding"),
         (Draws, "is_deterministic_and_draws_nothing"),
         (Writes, "leaves_its_inputs_alone"),
+        (StopsAndWrites, "leaves_its_inputs_alone"),
         (WithoutGradient, "pulls_on_the_policy"),
         (LostWithoutAClosedForm, "answers_for_tokens"),
         (Halves, "is_a_policy_gradient_on_policy"),

@@ -182,6 +182,16 @@ SILENT = {
         "    def targets(self, t):\n        t.reward.add_(1.0)\n        return super().targets(t)",
         "targets changes reward in place",
     ),
+    "scale": (
+        PLAIN,
+        "    def step_scale(self, d): return float(d.lag.add_(100.0).mean() > 0)",
+        "step_scale changes lag in place",
+    ),
+    "halt": (
+        PLAIN,
+        "    def stop(self, d): return 'no' if d.lag.add_(100.0).mean() else 'epoch'",
+        "stop changes lag in place",
+    ),
     "pair": (
         "PolicyLoss(plain, {'n': 7 * plain})",
         "    def init_state(self): return {'n': 1.0}",
