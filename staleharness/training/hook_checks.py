@@ -106,7 +106,8 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
 
 def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
     """Return the gradient [P] to step along. Raises `UserError`."""
-    answer = algorithm.gradient(previous, now)
+    with _unchanged(algorithm, "gradient", {"previous": previous, "now": now}):
+        answer = algorithm.gradient(previous, now)
     _check_real(algorithm, "gradient", "vector", answer, now.shape)
     return answer
 
@@ -156,12 +157,16 @@ def check_diagnostics(algorithm: Algorithm, logs: Sequence[Mapping[str, Any]], p
             )
 
 
-@contextlib.contextmanager
-def _inputs_unchanged(algorithm: Algorithm, hook: str, inputs: Any) -> Iterator[None]:
+def _inputs_unchanged(algorithm: Algorithm, hook: str, inputs: Any) -> contextlib.AbstractContextManager[None]:
     """Raise `UserError` if a hook writes into a tensor that it was given, from which metrics are computed, too."""
     from torch import Tensor
 
     tensors = {f.name: x for f in fields(inputs) if isinstance(x := getattr(inputs, f.name), Tensor)}
+    return _unchanged(algorithm, hook, tensors)
+
+
+@contextlib.contextmanager
+def _unchanged(algorithm: Algorithm, hook: str, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     before = {name: x._version for name, x in tensors.items() if not x.is_inference()}
     yield
     for name, version in before.items():

@@ -152,6 +152,20 @@ def test_a_gradient_of_another_length_is_one_line() -> None:
         successive.change([torch.ones(3)])
 
 
+@pytest.mark.parametrize("name", ["previous", "now"])
+def test_a_gradient_changed_in_place_is_refused(name: str) -> None:
+    """The next step would be given it as the gradient that the loss gave."""
+
+    class InPlace(HalfGradient):
+        def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+            return {"previous": previous, "now": now}[name].mul_(0.5)
+
+    successive = SuccessiveGradients(InPlace())
+    successive.change([torch.ones(3)])
+    with pytest.raises(UserError, match=f"gradient changes {name} in place; make a new tensor"):
+        successive.change([torch.ones(3)])
+
+
 def test_a_method_without_the_hook_holds_no_gradient() -> None:
     simulation: Any = simulation_of(spec_of(CHAIN, "ppo_clip"))
     assert simulation.learner.successive is None and simulation.learner.state_dict()["gradient"] is None
