@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +17,7 @@ from ..base.options import Choice
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
-from .check_runner import parametrize, run_checks
+from .check_runner import global_generators, parametrize, run_checks
 from .example_batches import (
     copy_of,
     example_decisions,
@@ -218,6 +215,22 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
     torch.testing.assert_close(other * d.mask, loss.detach() * d.mask, rtol=0.0, atol=0.0)
 
 
+def has_a_gradient_of_the_same_kind(algorithm: Algorithm) -> None:
+    """A `gradient` of its own is finite, of its inputs' shape and type, deterministic, and writes and draws nothing."""
+    if not defines(algorithm, "gradient"):
+        return
+    generators = global_generators()
+    for dtype, sign in ((torch.float32, 1.0), (torch.float64, -1.0)):  # along the previous gradient, and against it
+        previous = torch.linspace(-1.0, 2.0, 7, dtype=dtype)
+        now = sign * previous + 0.5 * previous.flip(0)
+        copies = previous.clone(), now.clone()
+        first, second = (algorithm.gradient(previous, now) for _ in range(2))
+        assert torch.equal(previous, copies[0]) and torch.equal(now, copies[1]), "an input was modified"
+        assert first.shape == now.shape and first.dtype == dtype, f"it is {tuple(first.shape)} {first.dtype}"
+        assert first.isfinite().all() and torch.equal(first, second)
+    assert generators == global_generators(), "a global random generator moved"
+
+
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     """`init_state`, `next_state` and `step_state` give finite numbers, or tensors, under the same keys, and leave
     their input unchanged."""
@@ -249,6 +262,7 @@ CHECKS: tuple[Check, ...] = (
     has_targets_per_decision,
     does_not_look_across_an_end,
     has_a_value_loss_per_decision,
+    has_a_gradient_of_the_same_kind,
     keeps_its_state_in_floats,
 )
 
@@ -269,12 +283,6 @@ def _label(algorithm: Algorithm) -> str:
     values = ((key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items())
     changes = [f"{key}={value}" for key, value, default in values if value != default]
     return "-".join([algorithm.name or type(algorithm).__name__, *changes])
-
-
-def global_generators() -> tuple[bytes, bytes, bytes]:
-    """States of the global generators of torch, NumPy and Python."""
-    numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
-    return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())
 
 
 def _targets(algorithm: Algorithm, t: Trajectories) -> tuple[Tensor, Tensor]:

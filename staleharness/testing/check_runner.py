@@ -1,9 +1,14 @@
-"""Runners for the checks of a contract, in one call or as pytest tests."""
+"""Runners for the checks of a contract, in one call or as pytest tests, and what several contracts look at."""
 
 from __future__ import annotations
 
+import pickle
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
+import torch
 
 from ..errors import UserError, one_line, type_and_message
 
@@ -27,3 +32,9 @@ def parametrize(names: str, cases: Sequence[tuple[Any, ...]], checks: Sequence[C
     values = [(*arguments, check) for _, *arguments in cases for check in checks]
     ids = [f"{label}-{check.__name__}" for label, *_ in cases for check in checks]
     return pytest.mark.parametrize((*names.split(), "check"), values, ids=ids)
+
+
+def global_generators() -> tuple[bytes, bytes, bytes]:
+    """States of the global generators of torch, NumPy and Python."""
+    numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
+    return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())

@@ -20,8 +20,7 @@ from ..control.task import check_copies
 from ..errors import UserError
 from ..mismatch import MISMATCHES, Mismatch, Place, read_mismatch
 from ..training.policy_buffer import CopyTensors, SamplerCopies, Version, matrices_of_blocks
-from .algorithm_contract import global_generators
-from .check_runner import parametrize, run_checks
+from .check_runner import global_generators, parametrize, run_checks
 
 MismatchCheck = Callable[[Mismatch], None]
 Question = tuple[str, Tensor, Place | None]  # words for the answer, matrix, place; or words, logits, None

@@ -221,6 +221,21 @@ class StopsAndWrites(Honest):
         return "no"
 
 
+class DrawsGradient(Honest):
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        return now + torch.rand_like(now)
+
+
+class ScalesGradientInPlace(Honest):
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        return now.mul_(0.5)
+
+
+class ShortensGradient(Honest):
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        return now[:-1]
+
+
 class AnswersNonsense(Honest):
     realign_every = "sometimes"  # type: ignore[assignment]
 
@@ -247,6 +262,9 @@ class Careless(Honest):
         (CrossesEnds, "does_not_look_across_an_end"),
         (RowlessTargets, "has_targets_per_decision"),
         (ValuesPadding, "has_a_value_loss_per_decision"),
+        (DrawsGradient, "has_a_gradient_of_the_same_kind"),
+        (ScalesGradientInPlace, "has_a_gradient_of_the_same_kind"),
+        (ShortensGradient, "has_a_gradient_of_the_same_kind"),
         (InfiniteState, "keeps_its_state_in_floats"),
         (AnswersNonsense, "answers_the_learner"),
         (Careless, "has_checked_hyper_parameters"),

@@ -102,7 +102,10 @@ def test_a_plugin_is_run_where_it_is_named(call: Cli, tmp_path: Path) -> None:
         ('realign_every = "minibatch"', "adrift: realign_every='minibatch' is not one of phase, epoch, step"),
         ('needs = frozenset({"group"})', "no task provides 'group', which it needs; did you mean 'groups'?"),
         ('needs = "groups"', "Mine: needs is a string; write needs = frozenset({'groups'})"),
-        ("normalise_advantage = lambda self: False", "adrift: normalise_advantage is a method; write @property above it"),
+        (
+            "normalise_advantage = lambda self: False",
+            "adrift: normalise_advantage is a method; write @property above it",
+        ),
         ('time_order = "no"', "adrift: time_order='no' is not True or False"),
         ("optimal_baseline = 0", "adrift: optimal_baseline=0 is not True or False"),
         ("proximal, ewma_decay = 'ewma', 1.0", "adrift: ewma_decay=1.0 is not a number from 0 to below 1"),
