@@ -26,7 +26,8 @@ from ..control.task import ControlTask
 from ..errors import UserError
 from ..lag import LagModel
 from ..mismatch import Mismatch
-from .algorithm_contract import CHECKS, Check, check_algorithm, parametrize_with_algorithm_checks, variants
+from .algorithm_contract import CHECKS, Check, check_algorithm, parametrize_with_algorithm_checks
+from .check_runner import variants
 from .example_batches import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .lag_model_checks import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
 from .mismatch_checks import MISMATCH_CHECKS, MismatchCheck, check_mismatch_model, parametrize_with_mismatch_checks

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
-from ..base.options import Choice
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
-from .check_runner import global_generators, parametrize, run_checks
+from .check_runner import global_generators, parametrize, run_checks, variants
 from .example_batches import (
     copy_of,
     example_decisions,
@@ -36,15 +35,6 @@ NO_POLICY_GRADIENT = (
     "a ratio of a whole row spreads each advantage over the row, unless written as in algorithms/gspo.py; set "
     "policy_gradient = False where the method is deliberately no policy gradient on fresh data"
 )
-
-
-def variants(cls: type[Choice]) -> list[Choice]:
-    """The defaults, and every instance that differs from them in one `Literal` or `bool` option."""
-    instances, defaults = [cls()], cls.hyper_parameters()
-    for key, hint in cls.hyper_parameter_types().items():
-        options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
-        instances += [cls(**{key: option}) for option in options if option != defaults[key]]
-    return instances
 
 
 def is_named_and_explained(algorithm: Algorithm) -> None:
@@ -237,8 +227,11 @@ def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     state = algorithm.init_state()
     answer = algorithm.policy_loss(examples_for(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
+    before = {key: x.detach().clone() for key, x in state.items() if isinstance(x, Tensor)}
     after_phase = algorithm.next_state(MappingProxyType(state), means)
     after_step = algorithm.step_state(MappingProxyType(state), means)
+    for key, x in before.items():
+        assert torch.equal(x, state[key]), f"{key} was modified in place; return a new tensor"
     assert set(state) == set(after_phase) == set(after_step)
     for x in (*state.values(), *after_phase.values(), *after_step.values()):
         assert bool(x.isfinite().all()) if isinstance(x, Tensor) else isinstance(x, int | float) and math.isfinite(x)

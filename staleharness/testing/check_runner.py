@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import torch
 
+from ..base.options import Choice
 from ..errors import UserError, one_line, type_and_message
 
 
@@ -32,6 +33,15 @@ def parametrize(names: str, cases: Sequence[tuple[Any, ...]], checks: Sequence[C
     values = [(*arguments, check) for _, *arguments in cases for check in checks]
     ids = [f"{label}-{check.__name__}" for label, *_ in cases for check in checks]
     return pytest.mark.parametrize((*names.split(), "check"), values, ids=ids)
+
+
+def variants(cls: type[Choice]) -> list[Choice]:
+    """The defaults, and every instance that differs from them in one `Literal` or `bool` option."""
+    instances, defaults = [cls()], cls.hyper_parameters()
+    for key, hint in cls.hyper_parameter_types().items():
+        options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
+        instances += [cls(**{key: option}) for option in options if option != defaults[key]]
+    return instances
 
 
 def global_generators() -> tuple[bytes, bytes, bytes]:

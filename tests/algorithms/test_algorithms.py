@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,18 @@ class ShortensGradient(Honest):
         return now[:-1]
 
 
+class StateInPlace(Honest):
+    def init_state(self) -> dict[str, Any]:
+        return {"mean": torch.ones(2)}
+
+    def next_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> dict[str, Any]:
+        return {"mean": state["mean"].mul_(0.9)}
+
+
+class StateInPlaceAtSteps(StateInPlace):
+    step_state, next_state = StateInPlace.next_state, Algorithm.next_state
+
+
 class AnswersNonsense(Honest):
     realign_every = "sometimes"  # type: ignore[assignment]
 
@@ -266,6 +279,8 @@ class Careless(Honest):
         (ScalesGradientInPlace, "has_a_gradient_of_the_same_kind"),
         (ShortensGradient, "has_a_gradient_of_the_same_kind"),
         (InfiniteState, "keeps_its_state_in_floats"),
+        (StateInPlace, "keeps_its_state_in_floats"),
+        (StateInPlaceAtSteps, "keeps_its_state_in_floats"),
         (AnswersNonsense, "answers_the_learner"),
         (Careless, "has_checked_hyper_parameters"),
     ],
