@@ -16,7 +16,7 @@ from ..errors import UserError
 from ..objectives import masked_mean
 from ..tokens.token_metrics import of_tails
 from ..training.base_learner import Gradient, Learner, Log, normalise
-from ..training.hook_checks import loss_of, targets_of, value_loss_of
+from ..training.hook_checks import loss_of, targets_of, value_gradient_of, value_loss_of
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
@@ -210,8 +210,9 @@ class ControlLearner(Learner[ControlData, Part]):
         )
         with torch.enable_grad():
             loss = masked_mean(value_loss_of(self.algorithm, inputs), mask)
-            (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, inputs.value)
-        return loss.detach(), of_value.flatten().contiguous()
+            if loss.requires_grad:
+                (self.spec.value_coef * loss).backward()
+        return loss.detach(), value_gradient_of(self.algorithm, inputs).flatten().contiguous()
 
     def _targets(self, now: Evaluation) -> Targets:
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""

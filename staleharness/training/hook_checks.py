@@ -72,9 +72,14 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     with _inputs_unchanged(algorithm, "value_loss", values):
         answer = algorithm.value_loss(values)
     _check_real(algorithm, "value_loss", "tensor", answer, values.mask.shape, values.mask.dtype)
-    if not answer.requires_grad:
-        raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
     return answer
+
+
+def value_gradient_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
+    """Return the gradient [R, T] that the critic's loss left with V. Raises `UserError`."""
+    if values.value.grad is None:
+        raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
+    return values.value.grad
 
 
 def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:

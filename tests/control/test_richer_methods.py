@@ -11,10 +11,12 @@ import pytest
 import torch
 from control_runs import EPOCHS, PARTS, PHASES, SMALL
 from known_plugins import loaded_plugins
+from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
-from staleharness.batch import Decisions, PolicyLoss
+from staleharness.batch import Decisions, PolicyLoss, Values
+from staleharness.errors import UserError
 from staleharness.objectives import importance_ratio
 from staleharness.testing.algorithm_contract import check_algorithm
 from staleharness.training.loop import simulation_of
@@ -81,6 +83,25 @@ class DualMethod(OfLogp):
 
 
 @dataclass(frozen=True)
+class WeightedCritic(OfLogp):
+    """½ (V − target)² e^−2σ + σ with a trained σ."""
+
+    name = "weighted_critic"
+    state_learning_rate = 0.05
+    detached: bool = False
+    seen: ClassVar[list[tuple[float, float]]] = []
+
+    def init_state(self) -> dict[str, Any]:
+        return {"sigma": torch.tensor(0.3, requires_grad=True)}
+
+    def value_loss(self, values: Values) -> Tensor:
+        value = values.value.detach() if self.detached else values.value
+        error, sigma = (value - values.target).square(), values.state["sigma"]
+        self.seen.append((float(sigma.detach()), float(error.detach().mean())))
+        return 0.5 * error * (-2.0 * sigma).exp() + sigma
+
+
+@dataclass(frozen=True)
 class StepNumber(OfLogp):
     """Reports the number of the gradient step under two names."""
 
@@ -94,10 +115,11 @@ class StepNumber(OfLogp):
 @pytest.fixture(autouse=True)
 def methods() -> Iterator[None]:
     with loaded_plugins():
-        for cls in (OfLogp, OfDistribution, DualMethod, StepNumber):
+        for cls in (OfLogp, OfDistribution, DualMethod, WeightedCritic, StepNumber):
             ALGORITHMS.register(cls.name)(cls)
         OfDistribution.seen.clear()
         DualMethod.seen.clear()
+        WeightedCritic.seen.clear()
         yield
 
 
@@ -144,6 +166,23 @@ def test_a_dual_follows_adam_and_state_moves_each_step() -> None:
         adam.zero_grad()
         (eta - step).square().backward()
         adam.step()
+
+
+def test_a_state_in_the_critics_loss_is_trained_on_it() -> None:
+    trained("weighted_critic")
+    sigma = torch.tensor(0.3, requires_grad=True)
+    adam = torch.optim.Adam([sigma], lr=0.05, eps=SMALL.adam_epsilon)
+    assert len(WeightedCritic.seen) == STEPS
+    for seen, error in WeightedCritic.seen:
+        assert seen == pytest.approx(sigma.item(), abs=1e-5)
+        adam.zero_grad()
+        (SMALL.value_coef * (0.5 * error * (-2.0 * sigma).exp() + sigma)).backward()
+        adam.step()
+
+
+def test_a_state_does_not_hide_a_detached_value() -> None:
+    with pytest.raises(UserError, match=r"^weighted_critic: value_loss does not depend on values\.value, so no critic"):
+        trained("weighted_critic", hyper={"detached": True})
 
 
 def test_a_resumed_run_trains_its_dual_to_the_same_bits() -> None:
