@@ -128,6 +128,8 @@ class LagModel(Options):
         for key, before in values_before(cls).items():
             if cls.hyper_parameters()[key] != before:
                 raise UserError(f"{where}: the default of {key} must equal before={before!r}, which a lag's text omits")
+        if not cls.real and all(getattr(cls, x) is getattr(LagModel, x) for x in ("assign", "schedule", "online")):
+            raise UserError(f"{where} defines neither assign(self, draw) nor schedule(self, demand)")
 
     def assign(self, draw: Draw) -> Assignment:
         """Return a version in `draw.held` for each of the `draw.slots` rows.
@@ -281,10 +283,8 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
         return None
     if spec.demand is None:
         raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} does not support; give uniform")
-    rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
-    if rows > MAX_ROWS:
-        limit = f"at most {MAX_ROWS:,} rows; this run has {rows:,}; give fewer STEPS"
-        raise UserError(f"LAG={shorten(model.text)} plans {limit}")
+    if (rows := spec.demand.phases * spec.demand.groups * spec.demand.rows) > MAX_ROWS:
+        raise UserError(f"{model.title()} plans at most {MAX_ROWS:,} rows; this run has {rows:,}; give fewer STEPS")
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule

@@ -144,6 +144,17 @@ def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Cli) ->
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 
 
+def test_a_lag_model_that_gives_no_versions_is_refused(tmp_path: Path, call: Cli) -> None:
+    path = tmp_path / "idle.py"
+    path.write_text(
+        "from dataclasses import dataclass\nfrom staleharness.lag import LAGS, LagModel\n@LAGS.register('idle')\n"
+        "@dataclass(frozen=True)\nclass Idle(LagModel):\n    def oldest(self, phase): return phase\n"
+    )
+    code, _, errors = call("sweep", "--env", "bit-chain", "--lag", "idle", "--dry", "--plugin", str(path))
+    words = "Idle defines neither assign(self, draw) nor schedule(self, demand)"
+    assert code == 2 and f"{path}: " in errors and words in errors and errors.count("\n") == 1, errors
+
+
 TASK = """
 from staleharness.language.task import LanguageTask
 from staleharness.task import ENVS
