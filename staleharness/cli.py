@@ -17,7 +17,7 @@ from typing import Any
 
 from .base.console_log import log_to
 from .commands.shared.command_line_parser import parse
-from .errors import UserError, lacks_memory
+from .errors import UserError, lacks_memory, type_and_message
 
 # errors of standard output, which name no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -43,6 +43,14 @@ def main() -> None:
             code = verb.handle(command)
         except SystemExit as error:  # no verb raises it
             code = _complain(f"a plugin ended the command with SystemExit({error.code!r})")
+        except (UserError, OSError):
+            raise
+        except Exception as error:
+            from .base.plugins import plugin_line
+
+            if lacks_memory(error) or not (place := plugin_line(error)):
+                raise
+            code = _complain(f"a plugin raised {type_and_message(error)} ({place})")
         sys.stdout.flush()
     except UserError as error:
         code = _complain(str(error))

@@ -144,6 +144,51 @@ def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Cli) ->
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 
 
+RAISING = """
+from dataclasses import dataclass
+import numpy as np
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+from staleharness.lag import LAGS, LagModel, keep
+
+class Newest(LagModel):
+    def assign(self, draw): return keep(np.full(draw.slots, draw.phase))
+    def probabilities(self, phase, capacity): return {phase: 1.0}
+
+@LAGS.register("wide")
+@dataclass(frozen=True)
+class Wide(Newest):
+    def probabilities(self, phase, capacity): return {[0, 1][capacity]: 1.0}
+
+@LAGS.register("picky")
+@dataclass(frozen=True)
+class Picky(Newest):
+    def check(self, capacity): raise RuntimeError("not\\nhere")
+
+@ALGORITHMS.register("keyed")
+@dataclass(frozen=True)
+class Keyed(Algorithm):
+    @property
+    def proximal(self): return {}["proximal"]
+    def policy_loss(self, d): return PolicyLoss(-d.target_logp * d.advantage)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--lag", "wide"], "IndexError: list index out of range (raising.py, line 15)"),
+        (["--lag", "picky"], "RuntimeError: not here (raising.py, line 20)"),
+        (["--algo", "keyed"], "KeyError: 'proximal' (raising.py, line 26)"),
+    ],
+)
+def test_an_error_of_a_plugin_at_planning_is_one_line(words: list[str], said: str, tmp_path: Path, call: Cli) -> None:
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+    code, _, errors = call("sweep", "--env", "bit-chain", "--k", "4", "--dry", "--plugin", str(path), *words)
+    assert (code, errors) == (2, f"staleharness: a plugin raised {said}\n")
+
+
 def test_a_lag_model_that_gives_no_versions_is_refused(tmp_path: Path, call: Cli) -> None:
     path = tmp_path / "idle.py"
     path.write_text(
