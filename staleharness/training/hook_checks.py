@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..algorithm import Algorithm, Stop, defines
+from ..algorithm import Algorithm, Stop
 from ..base.plugins import source_file
 from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from ..errors import Diverged, UserError, one_line, shorten
@@ -94,7 +94,7 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
 
 def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     """Return the factor on the step size, at least 0. Raises `UserError`, and `Diverged` where it is not finite."""
-    if not defines(algorithm, "step_scale"):
+    if getattr(type(algorithm), "step_scale", None) is Algorithm.step_scale:  # nothing to check
         return 1.0
     with _inputs_unchanged(algorithm, "step_scale", decisions):
         answer = algorithm.step_scale(decisions)
@@ -111,7 +111,7 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
 
 def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
     """Return the gradient [P] to step along. Raises `UserError`."""
-    with _unchanged(algorithm, "gradient", {"previous": previous, "now": now}):
+    with _no_writes(algorithm, "gradient", {"previous": previous, "now": now}):
         answer = algorithm.gradient(previous, now)
     _check_real(algorithm, "gradient", "vector", answer, now.shape)
     return answer
@@ -167,11 +167,11 @@ def _inputs_unchanged(algorithm: Algorithm, hook: str, inputs: Any) -> contextli
     from torch import Tensor
 
     tensors = {f.name: x for f in fields(inputs) if isinstance(x := getattr(inputs, f.name), Tensor)}
-    return _unchanged(algorithm, hook, tensors)
+    return _no_writes(algorithm, hook, tensors)
 
 
 @contextlib.contextmanager
-def _unchanged(algorithm: Algorithm, hook: str, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+def _no_writes(algorithm: Algorithm, hook: str, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
     before = {name: x._version for name, x in tensors.items() if not x.is_inference()}
     yield
     for name, version in before.items():
