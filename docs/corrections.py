@@ -78,7 +78,8 @@ TOKENS_RESULTS = """{lists}
 {score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has nothing to gain. TBA ends at
 {score tba}; the cause was not investigated. GePPO ends at {score geppo}; in its first five runs, replaced on
 2026-11-30, its step size grew 17-fold where one step a phase gives nothing to adapt it to, and it ended at 0. SPO,
-which moves least after PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at {score spo}. The
+which moves least after PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at
+{score spo}. The
 geometric mask at its published window leaves {clipped mis_geo plain} of all tokens without a gradient. VACO with δ =
 0.2, the control setting, never filters here; with 0.05, published for language, it filters
 {clipped vaco[delta=0.05] plain} of all tokens and ends at {score vaco[delta=0.05]}. Where a method anchors on a
