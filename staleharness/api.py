@@ -186,7 +186,8 @@ def benchmark(
         table = sh.benchmark("my_idea", plugin="my_idea.py", track="tokens")
         table.row("my_idea", 16).holm
 
-    track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
+    track: `"tokens"`, `"tokens_uniform"`, minutes; `"control"`, hours; `"paper"`, days.
+    No algo: the published rows, and those of `add`. Where reported runs diverged, a row has `divergences` and no score.
     quick: two seeds at the learning rates of PPO-clip (a preview, not a result). one_rate: all seeds at these rates.
     add: a third party's bundle, whose rows are checked and listed with the others. restart: as in `sweep`.
 
@@ -194,10 +195,10 @@ def benchmark(
     `KeyboardInterrupt` when stopped: the same call resumes.
     """
     from .base.parsing import user_path
-    from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
+    from .running.benchmark_runs import DIVERGED, benchmark_method, run_method, table_of
     from .running.plan_execution import runner_for
     from .running.sweep_event_loop import CallbackListener
-    from .statistics.benchmark.benchmark_table import benchmark_table
+    from .running.third_party_rows import third_party_runs
     from .statistics.benchmark.protocol import look_seeds, read_protocol
     from .statistics.results import Results
     from .store.store import Store
@@ -211,7 +212,7 @@ def benchmark(
     store, result = Store(Path(out) / protocol.track), None
     store.check()
     others = third_party_runs(protocol, None if add is None else user_path(str(add)))
-    look = look_seeds(protocol, quick, one_rate)
+    look = look_seeds(protocol, quick, one_rate, algo)
     if algo is not None:
         name, listener = benchmark_method(protocol, algo), contextlib.nullcontext(CallbackListener(progress))
         make_runner = partial(runner_for, store=store, jobs=text_of(jobs))
@@ -222,8 +223,7 @@ def benchmark(
         if lost:
             lines = [f"{event['label']}: {event['class']}: {event['message']}" for event in lost.values()]
             raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, Results.of(result.runs))
-    sources = all_sources(protocol, result, others)
-    return benchmark_table(protocol, sources, look=look, gaps=result is not None and result.diverged)
+    return table_of(protocol, result, others, store, look)[0]
 
 
 def simulate(

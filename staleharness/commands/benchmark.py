@@ -17,8 +17,8 @@ class Command(JsonOption, PluginOption, Resources):
 
     algo: Annotated[str | None, Help("NAME")] = None
     """The method, e.g. my_idea or vaco[delta=0.1]."""
-    track: Annotated[str, Help("tokens|control|paper", "tokens")] = "tokens"
-    """tokens takes minutes, control hours, paper days."""
+    track: Annotated[str, Help("tokens|tokens_uniform|control|paper", "tokens")] = "tokens"
+    """tokens and tokens_uniform take minutes, control hours, paper days."""
     quick: Annotated[bool, SWITCH] = False
     """Run two seeds at the learning rates of PPO-clip: a preview, not a result."""
     one_rate: Annotated[bool, SWITCH] = False
@@ -37,11 +37,12 @@ def handle(command: Command) -> int:
     from ..base.text import plural
     from ..errors import UserError
     from ..pages.leaderboard_page import write_page
-    from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
+    from ..running.benchmark_runs import benchmark_method, missing_runs_of, run_method, table_of
     from ..running.forecast import estimate
     from ..running.plan import Plan, plan_as_data
+    from ..running.third_party_rows import third_party_runs
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-    from ..statistics.benchmark.benchmark_table import benchmark_table, remarks, verdict
+    from ..statistics.benchmark.benchmark_table import remarks, verdict
     from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for
@@ -54,12 +55,12 @@ def handle(command: Command) -> int:
     others = third_party_runs(protocol, None if command.add is None else user_path(command.add))
     store = Store(user_path(command.out) / protocol.track)
     store.check()
-    look = look_seeds(protocol, command.quick, command.one_rate)
+    look = look_seeds(protocol, command.quick, command.one_rate, command.algo)
     name, result = None, None
     missing, guess = Plan((), protocol.name, protocol.name), estimate((), store, 1)
     if command.algo is not None:
         name = benchmark_method(protocol, command.algo)
-        missing = replace(missing, runs=tuple(missing_runs_of(protocol, name, store, look)))
+        missing = replace(missing, runs=tuple(missing_runs_of(protocol, name, store, look, command.restart)))
         capacity = runner_of(command, missing, store).capacity if missing.runs else 1
         guess = estimate(missing.runs, store, capacity or 1)
         to_do = f"{plural(len(missing.runs), 'run')} to do; {guess.text}"
@@ -88,9 +89,7 @@ def handle(command: Command) -> int:
             if command.json:
                 print(json.dumps({"stopped": True, "missing": result.missing}))
             return 130
-    gaps = result is not None and result.diverged
-    sources = all_sources(protocol, result, others)
-    table = benchmark_table(protocol, sources, look=look, gaps=gaps)
+    table, sources = table_of(protocol, result, others, store, look)
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     hint = []

@@ -15,14 +15,14 @@ from ..figures.leaderboard_tracks import draw_scores, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
 from ..statistics.benchmark.leaderboard_rows import leaderboard_track
-from ..statistics.benchmark.protocol import Protocol
+from ..statistics.benchmark.protocol import Protocol, method_of
 from ..statistics.leaderboard_scores import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
 from ..statistics.method_labels import display_label
 from ..statistics.significance_and_power import ALPHA
 from ..store.stored_run import StoredRun
 from .page_parts import read_template, shell
 
-KINDS = {"method": "", "control": "width control", "added": "added"}
+KINDS = {"method": "", "control": "width control"}  # of rows; others are called as they are
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
 MARGIN = 16.0
 FEWEST = 3  # methods whose order is worth a sentence
@@ -279,7 +279,11 @@ def write_page(
     """Write the page of a table and return its path. sources: those that the table was made from."""
     track = leaderboard_track(protocol, table, sources)
     board = Leaderboard(f"StaleBench {track.title}", (track,), tuple(notes))
-    texts = {str(run.spec["algorithm"]): _text(run) for runs in sources.values() for run in runs}
+    texts: dict[str, MethodText] = {}  # those of published runs come first
+    for source, runs in sources.items():
+        for run in runs:
+            texts.setdefault(str(run.spec["algorithm"]), _text(run))
+            texts.setdefault(f"{method_of(run)} ({source})", _text(run))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{table.track}.html"
     write_bytes(path, leaderboard_html(board, texts).encode())

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from ..algorithm import ALGORITHMS
 from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
-from ..statistics.benchmark.benchmark_row import REFERENCE, USER
+from ..statistics.benchmark.benchmark_row import COMPLETE, REFERENCE, USER
+from ..statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from ..statistics.benchmark.protocol import (
-    BASELINE,
     MethodRuns,
     Protocol,
+    ProtocolPlace,
     chosen_rate,
+    is_complete,
     look_rates,
     method_of,
     runs_by_row,
 )
+from ..statistics.method_labels import without_options
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..study import Question
@@ -37,12 +40,16 @@ DIVERGED = "Diverged"  # class of a failure that is a result: the ladder goes on
 
 
 def benchmark_method(protocol: Protocol, text: str) -> str:
-    """Return the row that ALGO names: a width control, or the label of one method with its own options.
+    """Return the row that ALGO names: a width control, or the label of one method with its own options, unless that is
+    a control at every capacity.
 
     Raises `UserError` for several methods, and for settings of runs, which the protocol fixes.
     """
-    if text.strip() in (control.name for control in protocol.controls):
-        return text.strip()
+    controls = [control.name for control in protocol.controls]
+    if (name := text.strip()) in controls:
+        if name in ALGORITHMS:
+            raise UserError(f"ALGO={name} is the name of a width control; register your method under another one")
+        return name
     names = split_list(text)
     if len(names) != 1 or names[0] == "all":
         raise UserError(f"ALGO={text!r}: a benchmark takes one method; give its name, e.g. ALGO=my_idea")
@@ -52,7 +59,8 @@ def benchmark_method(protocol: Protocol, text: str) -> str:
         name = min(method.settings)
         rule = "the protocol chooses it" if name == "learning_rate" else f"stalebench {protocol.track} fixes it"
         raise UserError(f"ALGO={text}: {name} is a setting of runs, and {rule}; leave it out")
-    return method.label
+    rows = (name for name in controls if set(protocol.entry_methods(name).values()) == {method.label})
+    return next(rows, method.label)
 
 
 def ladder_plan(protocol: Protocol, name: str) -> Plan:
@@ -100,15 +108,20 @@ def published_runs(name: str) -> tuple[StoredRun, ...]:
 class BenchmarkRuns:
     """Available runs of a method, and how the missing ones ended."""
 
+    name: str = ""  # of the row; empty: none
     runs: list[StoredRun] = field(default_factory=list)
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # id -> {label, class, message}
     interrupted: bool = False
     missing: int = 0
+    divergences: dict[tuple[str, int], set[ProtocolPlace]] = field(default_factory=dict)  # as `Divergences`
 
-    @property
-    def diverged(self) -> bool:
-        """True if a rate of the ladder, or a reported run, diverged."""
-        return any(event["class"] == DIVERGED for event in self.failed.values())
+    def add_failure(self, protocol: Protocol, run: PlannedRun, event: Mapping[str, Any]) -> None:
+        """Record how a run failed."""
+        self.failed[run.run_id] = {"label": run.label, "class": event["class"], "message": event["message"]}
+        place = protocol.place_of_spec(run.spec.to_dict())
+        if event["class"] == DIVERGED and place is not None:
+            label = without_options(run.label, "learning_rate")
+            self.divergences.setdefault((label, place.capacity), set()).add(place)
 
 
 MakeRunner = Callable[[Plan], Runner]
@@ -129,20 +142,23 @@ def run_method(
     watch: called with a stage's plan and the ids of its available runs; returns the listener.
     look: number of seeds to run at the rates of PPO-clip, without a ladder; 0: the whole row.
     """
-    result = BenchmarkRuns()
+    result = BenchmarkRuns(name)
 
     def run_stage(stage: Plan) -> None:
         """Run what a stage lacks; its runs and failures go into `result`."""
         published = {run.id: run for run in published_runs(protocol.name)}
-        rest = replace(stage, runs=tuple(run for run in stage.runs if run.run_id not in published))
+        new_runs = [run for run in stage.runs if run.run_id not in published]
+        divergences = {} if restart else stored_divergences(new_runs, store)
+        rest = replace(stage, runs=tuple(run for run in new_runs if run.run_id not in divergences))
         runs = [published[run.run_id] for run in stage.runs if run.run_id in published]
         outcome = Outcome()
         if rest.runs:
-            outcome, new_runs = execute_plan(rest, store, make_runner(rest), functools.partial(watch, rest), restart)
-            runs += new_runs
-        labels = {run.run_id: run.label for run in rest.runs}
-        for run_id, event in outcome.failed.items():
-            result.failed[run_id] = {"label": labels[run_id], "class": event["class"], "message": event["message"]}
+            outcome, finished = execute_plan(rest, store, make_runner(rest), functools.partial(watch, rest), restart)
+            runs += finished
+        failures = {**divergences, **outcome.failed}
+        for run in new_runs:
+            if run.run_id in failures:
+                result.add_failure(protocol, run, failures[run.run_id])
         result.runs += runs
         result.interrupted |= outcome.interrupted
         result.missing += len(stage.runs) - len(runs)
@@ -153,6 +169,8 @@ def run_method(
         ladder = ladder_plan(protocol, name)
         _check_code(protocol, ladder)
         run_stage(ladder)
+        lost = [event for event in result.failed.values() if event["class"] == DIVERGED]
+        result.missing -= len(lost)  # their rates are left out
         rates = _chosen_rates(protocol, name, result)
         result.missing += (len(protocol.capacity) - len(rates)) * len(protocol.env) * len(protocol.seeds)
     if not result.interrupted:
@@ -173,16 +191,43 @@ def _check_code(protocol: Protocol, ladder: Plan) -> None:
             )
 
 
-def missing_runs_of(protocol: Protocol, name: str, store: Store, look: int = 0) -> list[PlannedRun]:
-    """List the runs of a method that are neither stored nor published; if the ladder is not done, the reported ones are
-    at the rates of PPO-clip."""
-    stages = [] if look else [ladder_plan(protocol, name)]
-    runs = [run for stage in stages for run in _available_runs(stage, protocol, store)]
+def stored_divergences(runs: Iterable[PlannedRun], store: Store) -> dict[str, dict[str, Any]]:
+    """Return id -> failure of those runs that diverged in an earlier call: they would again."""
+    failures = {run.run_id: store.failure(run.run_id) for run in runs if not store.is_done(run.run_id)}
+    return {run_id: event for run_id, event in failures.items() if event and event["class"] == DIVERGED}
+
+
+def missing_runs_of(
+    protocol: Protocol, name: str, store: Store, look: int = 0, restart: bool = False
+) -> list[PlannedRun]:
+    """List the runs of a method that are neither stored nor published, nor known to diverge; if the ladder is not done,
+    the reported ones are at the rates of PPO-clip. restart: list also those that diverged."""
+    result, missing = BenchmarkRuns(name), list[PlannedRun]()
+
+    def add_stage(stage: Plan) -> None:
+        runs = _available_runs(stage, protocol, store)
+        ids = {run.id for run in runs}
+        rest = [run for run in stage.runs if run.run_id not in ids]
+        divergences = {} if restart else stored_divergences(rest, store)
+        result.runs += runs
+        for run in rest:
+            if run.run_id in divergences:
+                result.add_failure(protocol, run, divergences[run.run_id])
+            else:
+                missing.append(run)
+
     rates = look_rates(protocol, published_runs(protocol.name))
-    rates |= {} if look else _chosen_rates(protocol, name, BenchmarkRuns(runs))
-    stages.append(report_plan(protocol, name, rates, look))
-    ids = {run.id for run in [*runs, *_available_runs(stages[-1], protocol, store)]}
-    return [run for stage in stages for run in stage.runs if run.run_id not in ids]
+    if not look:
+        add_stage(ladder_plan(protocol, name))
+        rates |= _chosen_rates(protocol, name, result)
+        rows = runs_by_row(protocol, [], result.divergences)
+        rates = {
+            k: rates[k]
+            for k, text in protocol.entry_methods(name).items()
+            if (text, k) not in rows or rows[text, k].diverged_rates < {*protocol.rates}
+        }
+    add_stage(report_plan(protocol, name, rates, look))
+    return missing
 
 
 def _available_runs(stage: Plan, protocol: Protocol, store: Store) -> list[StoredRun]:
@@ -194,93 +239,47 @@ def _available_runs(stage: Plan, protocol: Protocol, store: Store) -> list[Store
 
 
 def _chosen_rates(protocol: Protocol, name: str, result: BenchmarkRuns) -> dict[int, float]:
-    rows = runs_by_row(protocol, result.runs)
+    rows = runs_by_row(protocol, result.runs, result.divergences)
     methods = protocol.entry_methods(name).items()
-    rates = {k: chosen_rate(protocol, rows.get((text, k), MethodRuns()), gaps=result.diverged) for k, text in methods}
+    rates = {k: chosen_rate(protocol, rows.get((text, k), MethodRuns())) for k, text in methods}
     return {k: rate for k, rate in rates.items() if rate is not None}
 
 
-def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[StoredRun]]:
-    """Read a third party's bundle or results folder, by its name, and check it: every run follows the protocol to the
-    last setting, and none that it asks for is missing, except where a learning rate was given up. Methods whose runs
-    are all copies of published ones, id and metrics, are left out with a warning: they would count twice.
-
-    Raises `UserError` for the first thing that is wrong.
-    """
-    if path is None:
-        return {}
-    where = f"ADD={path}"
-    store = Store(results_path(str(path)))
-    store.check_readable(where)
-    if (source := store.root.resolve().name) in (REFERENCE, USER):
-        raise UserError(f"{where}: the page already uses the name {source!r} for other rows; rename the folder")
-    runs = store.read_all()
-    settings = {env: _settings_of(protocol, env) for env in protocol.env}
-    for run in runs:
-        if difference := _difference(protocol, run, settings):
-            raise UserError(
-                f"{where}: run {run.id} ({run.label}) does not follow {protocol.name} ({protocol.digest}): {difference}"
-            )
-    published = {(run.id, run.record["metrics_sha256"]) for run in published_runs(protocol.name)}
-    others = {method_of(run) for run in runs if (run.id, run.record["metrics_sha256"]) not in published}
-    if copies := sorted({method_of(run) for run in runs} - others):
-        text = f"{where}: {', '.join(copies)} {'is a copy' if len(copies) == 1 else 'are copies'} of published rows"
-        if not others:
-            raise UserError(f"{text}, and the bundle holds nothing else")
-        LOGGER.warning("%s, left out", text)
-    runs = [run for run in runs if method_of(run) in others]
-    rows = runs_by_row(protocol, runs)
-    for label in sorted({label for label, _ in rows}):
-        for k in protocol.capacity:
-            members = rows.get((label, k), MethodRuns())
-            rate = chosen_rate(protocol, members, gaps=True)
-            if rate is None:
-                raise UserError(
-                    f"{where}: {label} at K={k} lacks tuning runs at every learning rate; one rate needs all seeds, "
-                    f"{', '.join(map(str, protocol.tuning_seeds))}"
-                )
-            by_seed = [members.report.get((env, rate), {}) for env in protocol.env]
-            missing = sorted({*protocol.seeds} - set[int].intersection(*map(set, by_seed)))
-            if missing:
-                raise UserError(
-                    f"{where}: {label} at K={k} lacks seed{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} at "
-                    f"the learning rate that its tuning runs choose, {protocol.rate(rate):g}"
-                )
-    if not rows:
-        raise UserError(f"{where} holds no run")
-    return {source: runs}
-
-
-def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the first difference of a run's settings from those of the protocol, in words."""
-    spec = run.spec
-    if spec["env"] not in protocol.env:
-        return f"env={spec['env']} is not one of {', '.join(protocol.env)}"
-    if spec["capacity"] not in protocol.capacity:
-        return f"K={spec['capacity']} is not one of {', '.join(map(str, protocol.capacity))}"
-    before = find_env(spec["env"])[1].settings.before()  # of settings added since the run
-    for key, rule in settings[spec["env"]].items():
-        value = spec.get(key, before.get(key, rule))
-        if value != rule:
-            return f"{key}={value}, but the protocol says {rule}"
-    if protocol.place_of(run) is None:
-        return f"seed {spec['seed']} with learning_rate={spec['learning_rate']:g} is not part of the protocol"
-    return None
-
-
-def _settings_of(protocol: Protocol, env: str) -> dict[str, Any]:
-    """Return all settings of a run of the protocol except those that its cell and its method decide."""
-    runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, look=1).runs
-    spec = next(r.spec for r in runs if r.spec.env == env)
-    cell_settings = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}
-    return {key: value for key, value in spec.to_dict().items() if key not in cell_settings}
-
-
-def all_sources(
-    protocol: Protocol, result: BenchmarkRuns | None, others: Mapping[str, Sequence[StoredRun]]
-) -> dict[str, Sequence[StoredRun]]:
-    """Return the runs of a table by their source: the published ones, the user's, and third parties' by name."""
-    sources: dict[str, Sequence[StoredRun]] = {REFERENCE: published_runs(protocol.name)}
-    if result is not None:
+def table_of(
+    protocol: Protocol,
+    result: BenchmarkRuns | None,
+    others: Mapping[str, Sequence[StoredRun]],
+    store: Store,
+    look: int = 0,
+) -> tuple[BenchmarkTable, dict[str, Sequence[StoredRun]]]:
+    """Return the table of all methods, and its runs by source: the published ones, the user's, and third parties' by
+    name. The user's are those of `result`, and complete rows of the folder that no bundle has yet."""
+    result = result or BenchmarkRuns()
+    published = published_runs(protocol.name)
+    sources: dict[str, Sequence[StoredRun]] = {REFERENCE: published}
+    names = [name for name in protocol.entries if name != result.name]
+    if folder_runs := _unpublished_rows(protocol, names, published, store):
+        sources[COMPLETE] = folder_runs
+    if result.name:
         sources[USER] = result.runs
-    return {**sources, **others}
+    sources |= others
+    table = benchmark_table(protocol, sources, look=look, name=result.name, divergences=result.divergences)
+    return table, sources
+
+
+def _unpublished_rows(
+    protocol: Protocol, names: Sequence[str], published: Sequence[StoredRun], store: Store
+) -> list[StoredRun]:
+    """Return the stored runs of those rows that are complete and none of whose runs are published."""
+    methods = {name: set(protocol.entry_methods(name).values()) for name in names}
+    labels = {method_of(run) for run in published}
+    names = [name for name in names if not methods[name] & labels]
+    if not names or not store.root.is_dir():
+        return []
+    folder_runs = [run for run in store.read_all() if protocol.place_of(run) is not None]
+    runs: dict[str, StoredRun] = {}
+    for name in names:
+        members = [run for run in folder_runs if method_of(run) in methods[name]]
+        if is_complete(protocol, name, members):
+            runs |= {run.id: run for run in members}
+    return list(runs.values())

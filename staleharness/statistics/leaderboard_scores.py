@@ -83,7 +83,8 @@ class LeaderboardRow:
     retention: ScoreEstimate | None = None
     """Share of its score at the smallest K that remains at the largest."""
     kind: str = "method"
-    """`method`, `control` (a width control, which a correction has to beat) or `added` (of a third party's bundle)."""
+    """`method`, `control` (a width control, which a correction has to beat), `added` (of a third party's bundle),
+    `preview`, `partial` (runs are missing) or `diverged`; only methods have a rank."""
     has_learned: bool = True
     """True if its score at the smallest K is at least half of the baseline's; other methods are listed apart."""
     cpus: tuple[str, ...] = ()
@@ -122,17 +123,18 @@ class Track:
 
     @property
     def methods(self) -> list[LeaderboardRow]:
-        """Rows of `ranking` without controls: a row's place in it is its rank."""
+        """Rows of `ranking` that are complete and no controls: a row's place in it is its rank."""
         return [row for row in self.ranking if row.kind == "method"]
 
     def twins(self, k: int) -> dict[str, str]:
-        """Map each row of `ranking` with two runs of each task at one capacity to the first with the same results."""
+        """Map each row that has tests at one capacity to the first with the same results."""
         first: dict[tuple[tuple[float, ...], ...], str] = {}
         return {label: first.setdefault(results_key(columns), label) for label, columns in self._columns(k).items()}
 
     def _columns(self, k: int) -> dict[str, list[Array]]:
         """Scores [runs] of each task, by the labels of rows with two runs of each."""
-        runs = {row.label: row.capacities[k].runs for row in self.ranking if k in row.capacities}
+        rows = [row for row in self.ranking if row.kind not in ("preview", "partial")]
+        runs = {row.label: row.capacities[k].runs for row in rows if k in row.capacities}
         return {
             label: [np.array(list(by_id.values())) for _, by_id in sorted(by_env.items())]
             for label, by_env in runs.items()
@@ -142,8 +144,8 @@ class Track:
     def pair_tests(self, k: int) -> dict[tuple[str, str], PairTest]:
         """Tests of every two rows of `ranking` at one capacity: labels -> test, in both orders.
 
-        Rows without two runs of each task there are left out, and pairs of rows with the same results, which are one
-        computation: Holm's correction counts it once.
+        Previews, partial rows and those without two runs of each task there are left out, and pairs of rows with the
+        same results, which are one computation: Holm's correction counts it once.
         """
         columns, twins = self._columns(k), self.twins(k)
         pairs = list(combinations(dict.fromkeys(twins.values()), 2))
@@ -162,9 +164,10 @@ class Track:
 
     @property
     def runs(self) -> tuple[int, int]:
-        """Number of runs that there are, and that the protocol asks for."""
+        """Number of runs that there are, and that the protocol asks for. A run of two rows counts once."""
         results = [result for row in self.rows for result in row.capacities.values()]
-        return sum(r.n for r in results), sum(max(r.expected, r.n) for r in results)
+        have = len({run for r in results for by_id in r.runs.values() for run in by_id})
+        return have, have + sum(max(r.expected - r.n, 0) for r in results)
 
     @property
     def replication(self) -> float | None:

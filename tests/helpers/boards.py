@@ -16,7 +16,10 @@ def row(label: str, score: float, has_learned: bool = True, seeds: int = 2, kind
     capacities = {
         k: CapacityResult(
             score=ScoreEstimate(value, value - 0.05, value + 0.05),
-            runs={env: {f"{k:06x}{i:06x}": value + 0.01 * (i - (seeds - 1) / 2) for i in range(seeds)} for env in ENVS},
+            runs={
+                env: {f"{k:06x}{i:06x} {label} {env}": value + 0.01 * (i - (seeds - 1) / 2) for i in range(seeds)}
+                for env in ENVS
+            },
             expected=seeds * len(ENVS),
             lag=(k - 1) / 2,
             learning_rate=3e-4,

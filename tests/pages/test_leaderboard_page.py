@@ -81,7 +81,8 @@ def test_everything_is_there_without_the_script(page: Page) -> None:
 
 def test_rows_apart_and_missing_runs_are_stated() -> None:
     whole = row("spo", 0.8)
-    partial = replace(whole, label="vaco", capacities={**whole.capacities, 16: CapacityResult(None, expected=4)})
+    partial = row("vaco", 0.8)
+    partial = replace(partial, capacities={**partial.capacities, 16: CapacityResult(None, expected=4)})
     rows = [
         row("ppo_clip", 0.9),
         whole,

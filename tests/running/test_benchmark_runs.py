@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from staleharness import api
 from staleharness.base import reference_results
 from staleharness.errors import UserError
 from staleharness.pages.leaderboard_page import write_page
-from staleharness.running import benchmark_runs
+from staleharness.running import benchmark_runs, third_party_rows
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
 from staleharness.statistics.benchmark.protocol import look_rates
@@ -66,6 +67,11 @@ class Mine(Algorithm):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return PolicyLoss(-importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage, {})
 """
+
+
+NAN = """d: Decisions) -> PolicyLoss:
+        if bool((d.target_logp != d.behaviour_logp).any()):
+            return PolicyLoss(float("nan") * importance_ratio(d.target_logp, d.behaviour_logp), {})"""
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +163,128 @@ def test_a_control_has_its_method_at_each_capacity(place: Path) -> None:
     assert {(run.spec.capacity, run.spec.hyper["clip"]) for run in missing} == {(4, 0.5)}  # at K = 1 it is published
 
 
+def test_a_method_that_is_a_control_at_every_k_is_that_control(place: Path) -> None:
+    protocol = protocols.read_protocol("toy")
+    assert benchmark_runs.benchmark_method(protocol, "ppo_clip[clip=0.5]") == "ppo_clip[clip=0.5]"  # not at K = 1
+    control = protocols.WidthControl("same", "the same", {"1": "ppo_clip[clip=0.5]", "4": "ppo_clip[clip=0.5]"})
+    other = replace(protocol, controls=(*protocol.controls, control))
+    assert benchmark_runs.benchmark_method(other, "ppo_clip[clip=0.5]") == "same"
+
+
+def test_a_plugin_cannot_take_the_name_of_a_control(place: Path) -> None:
+    (place / "named.py").write_text(MINE.replace('"mine"', '"wide"'))
+    with loaded_plugins(), pytest.raises(UserError, match=r"^ALGO=wide is the name of a width control; register your"):
+        api.benchmark("wide", track="toy", out=place / "unwritten", plugin=str(place / "named.py"))
+    assert not (place / "unwritten").exists()
+
+
+def note_divergence(folder: Path, run_id: str) -> None:
+    attempt = Store(folder).latest_attempt(run_id)
+    attempt.mkdir(parents=True)
+    text = {"class": "Diverged", "message": "a loss is not finite", "log_tail": ""}
+    (attempt / "failure.json").write_text(json.dumps(text))
+
+
+def test_a_tuning_run_that_diverged_is_done(place: Path) -> None:
+    """Its rate is left out at that K, the row is complete and shared, and its bundle names the rate."""
+    protocol, copy = protocols.read_protocol("toy"), copy_without(place, seed=100, capacity=4, learning_rate=0.1)
+    rest = benchmark_runs.missing_runs_of(protocol, "mine", Store(copy))
+    (run_here,) = [r for r in rest if r.spec.seed == 100]
+    words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'div'}")
+    shutil.copytree(copy, place / "div/toy")
+    note_divergence(place / "div/toy", run_here.run_id)
+    staleharness(*words)
+    done = staleharness(*words)
+    assert done.returncode == 0 and "0 runs to do" in done.stderr and "start " not in done.stderr
+    assert "K=4: diverged at learning rate x1, which the choice left out" in done.stdout
+    assert "of this method missing" not in done.stdout and "to share this row" in done.stdout
+    assert run_here.run_id in {
+        r.run_id for r in benchmark_runs.missing_runs_of(protocol, "mine", Store(place / "div/toy"), restart=True)
+    }
+    pack(str(place / "div/toy"), str(place / "div_row"), None)
+    table = run(place, add=place / "div_row")
+    lines = remarks(table, "mine", "div_row")
+    assert "K=4: has no tuning runs at learning rate x1, which the choice left out" in lines
+    assert not any("of this method missing" in line for line in lines)
+
+
+def test_a_method_that_diverges_under_lag_says_so_and_is_run_once(place: Path) -> None:
+    body = MINE.replace('"mine"', '"mine_nan"').replace("d: Decisions) -> PolicyLoss:", NAN)
+    (place / "nan.py").write_text(body)
+    words = ("benchmark", "--algo=mine_nan", "--track=toy", f"--plugin={place / 'nan.py'}", f"--out={place / 'nan'}")
+    first, second = staleharness(*words, "--jobs=2"), staleharness(*words)
+    for done in (first, second):
+        assert done.returncode == 1 and "K=4: diverged at every learning rate: no score and no rank" in done.stdout
+        assert "to share this row" not in done.stdout
+    assert "0 runs to do" in second.stderr and "FAILED" in first.stderr and "FAILED" not in second.stderr
+    assert "K=4: diverged at every learning rate" in (place / "nan/toy/toy.html").read_text()
+
+
+def test_a_bundle_with_previews_beside_its_row_has_the_row(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = place / "mixed"
+    shutil.copytree(place / "out/toy", folder / "toy", dirs_exist_ok=True)
+    run(place, "tis", out="mixed", quick=True)
+    pack(str(folder / "toy"), str(place / "mixed_row"), None)
+    table = run(place, add=place / "mixed_row")
+    assert "4 runs of tis are no complete row, left out" in caplog.text
+    rows = [row for row in table.rows if row.source == "mixed_row"]
+    mine = run(place, "mine").row("mine", 4)
+    assert {row.method for row in rows} == {"mine"} and mine is not None and rows[-1].scores == mine.scores
+
+
+def test_runs_of_earlier_code_are_left_out_unless_they_are_a_row_too(place: Path) -> None:
+    protocol, runs = protocols.read_protocol("toy"), Store(place / "out/toy").read_all()
+    earlier = []
+    for stored in runs:
+        method = {**stored.record["method"], "code": "0123"}
+        earlier.append(replace(stored, record={**stored.record, "id": stored.id[::-1], "method": method}))
+        earlier[-1].__dict__["curves"] = stored.curves
+    previews = [run for run in earlier if run.seed == 0]
+    assert third_party_rows._complete_rows(protocol, "ADD=x", [*runs, *previews]) == runs
+    both_rows = third_party_rows._complete_rows(protocol, "ADD=x", [*runs, *earlier])
+    with pytest.raises(UserError, match="its plugin was changed in between"):
+        protocols.runs_by_row(protocol, both_rows)
+
+
+def test_a_stored_baseline_is_compared_with_where_none_is_published(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark_runs, "published_runs", lambda name: ())
+    folder = place / "both_rows"
+    for runs in ("out/toy", "ours/toy"):
+        shutil.copytree(place / runs, folder / "toy", dirs_exist_ok=True)
+    done = staleharness(
+        "benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={folder}", "--json"
+    )
+    assert done.returncode == 0
+    row = next(r for r in json.loads(done.stdout)["rows"] if (r["method"], r["capacity"]) == ("mine", 4))
+    assert row["holm"] is not None
+    assert "are published or yours" in (folder / "toy/toy.html").read_text()
+    tis = run(place, "tis", out="both_rows", quick=True).row("tis", 4)
+    assert tis is not None and tis.kind == "preview" and tis.p is not None
+
+
+def test_a_card_has_the_text_of_its_own_source(place: Path) -> None:
+    protocol = protocols.read_protocol("toy")
+    published, others = benchmark_runs.published_runs(protocol.name), []
+    for run_here in published:
+        method = {**run_here.record["method"], "summary": "A text of theirs."}
+        others.append(replace(run_here, record={**run_here.record, "id": run_here.id[::-1], "method": method}))
+        others[-1].__dict__["curves"] = run_here.curves
+    table, sources = benchmark_runs.table_of(protocol, None, {"theirs": others}, Store(place / "none"))
+    text = write_page(place / "cards", table, protocol, sources).read_text()
+    assert text.count("A text of theirs.") == 1
+    assert text.count(html.escape(published[0].record["method"]["summary"])) >= 1
+
+
+def test_a_preview_of_a_control_is_a_row_of_its_name(place: Path) -> None:
+    words = ("benchmark", "--algo=wide", "--track=toy", f"--out={place / 'look'}", "--quick", "--jobs=2")
+    done = staleharness(*words)
+    assert done.returncode == 0 and "a wide clip\n" in done.stdout and "a preview, not a result" in done.stdout
+    page = (place / "look/toy/toy.html").read_text()
+    assert "a wide clip (yours)" in page and "clip = 0.5" not in page
+
+
 def test_a_bundle_of_a_third_party_stands_beside_ours(place: Path) -> None:
     bundle = place / "theirs"
     if not bundle.exists():
@@ -201,7 +329,7 @@ def test_a_bundle_that_lacks_runs_is_refused(place: Path) -> None:
         run(place, add=copy_without(place, seed=100, capacity=1))
 
 
-@pytest.mark.parametrize("name", ["reference", "yours"])
+@pytest.mark.parametrize("name", ["reference", "complete", "yours"])
 def test_a_bundle_cannot_take_the_place_of_other_rows(place: Path, name: str) -> None:
     """Rows of a page are told apart by the names of folders."""
     copy = place / "named" / name
@@ -229,10 +357,10 @@ def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
 def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
     run = Store(place / "out/toy").read_all()[0]
-    settings = {"bit-chain": benchmark_runs._settings_of(protocol, "bit-chain")}
-    assert benchmark_runs._difference(protocol, run, settings) is None
+    settings = {"bit-chain": third_party_rows._settings_of(protocol, "bit-chain")}
+    assert third_party_rows._difference(protocol, run, settings) is None
     older = {key: value for key, value in run.spec.items() if key != "fill_phases"}
-    found = benchmark_runs._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
+    found = third_party_rows._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
     assert found == "fill_phases=0, but the protocol says 3"
 
 
@@ -247,6 +375,9 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path)
         ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the protocol chooses it"),
         ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),
         ({"algo": "ppo_clip", "add": "nowhere"}, "ADD=nowhere is not a folder of results"),
+        ({"quick": True, "add": "nowhere"}, "ADD=nowhere is not a folder"),
+        ({"quick": True}, "QUICK is for a preview of a method, and ADD has whole rows; give ALGO"),
+        ({"one_rate": True}, "ONE_RATE is for a preview of a method, and ADD has whole rows; give ALGO"),
         ({"algo": "tis", "quick": True, "one_rate": True}, "QUICK and ONE_RATE: 2 seeds or 2 at one rate; give one"),
     ],
     ids=str,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_benchmark_table import TOY, method, raw, stored_run
 
 from staleharness.figures.leaderboard_tracks import track_looks
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, verdict
 from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
-from staleharness.statistics.benchmark.protocol import read_protocol
+from staleharness.statistics.benchmark.protocol import ProtocolPlace, read_protocol
 from staleharness.statistics.leaderboard_scores import Track
 from staleharness.statistics.method_labels import display_label
 from staleharness.store.stored_run import StoredRun
@@ -115,7 +116,7 @@ def test_a_look_asks_for_its_own_seeds_alone() -> None:
 
 
 def test_a_look_at_a_published_method_stands_beside_its_row() -> None:
-    """Runs of both at one rate, with changed code, have one place; the tests of each row are of its own runs."""
+    """Runs of both at one rate, with changed code, have one place."""
     look = [run for run in method("other", {1: 1.1, 4: 0.3}) if run.seed < 2]
     for run in look:
         run.record["id"] += " changed"
@@ -123,9 +124,77 @@ def test_a_look_at_a_published_method_stands_beside_its_row() -> None:
     track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
     scores = {row.label: row.capacities[4].score for row in track.ranking}
     assert set(scores) == {"ppo_clip", "other", "other (yours)"} < set(track_looks([track]))
-    tests = track.pair_tests(4)
-    assert tests["other", "other (yours)"].value == pytest.approx(0.6, abs=0.03)
-    assert tests["other (yours)", "ppo_clip"].side == -tests["other", "ppo_clip"].side == -1
+    preview = next(row for row in track.rows if row.label == "other (yours)")
+    assert preview.kind == "preview" and preview.capacities[4].difference.value == pytest.approx(-0.3, abs=0.03)
+    _, without = table_and_track(RUNS)
+    for shared in ("methods", "replication"):
+        assert getattr(track, shared) == getattr(without, shared), "a preview changes nothing of published rows"
+    assert track.pair_tests(4) == without.pair_tests(4)
+
+
+def test_a_preview_of_a_control_is_one_row_beside_it() -> None:
+    looks = [run for run in method("wide", {1: 1.0, 4: 0.9}) if run.seed < 2]
+    looks = [replace(run, record={**run.record, "id": f"new {run.id}"}) for run in looks]
+    for new, run in zip(looks, [run for run in method("wide", {1: 1.0, 4: 0.9}) if run.seed < 2], strict=True):
+        new.__dict__["curves"] = run.curves
+    sources = {"reference": [*RUNS, *(r for r in method("wide", {4: 0.7}))], "yours": looks}
+    table = benchmark_table(TOY, sources, look=2, name="wide")
+    track = leaderboard_track(TOY, table, sources)
+    kinds = {row.label: row.kind for row in track.rows}
+    assert kinds == {
+        "ppo_clip": "method",
+        "other": "method",
+        "a wide clip": "control",
+        "a wide clip (yours)": "preview",
+    }
+    assert "a preview, not a result" in verdict(table, "wide", "yours")
+    assert table.row("wide", 4, "yours").n == 2 and table.row("wide", 4, "reference").n == 5
+
+
+def test_the_page_tells_published_runs_from_yours() -> None:
+    sources = {"reference": method("ppo_clip", {1: 1.0, 4: 0.6}), "yours": method("other", {1: 1.1, 4: 0.9})}
+    track = leaderboard_track(TOY, benchmark_table(TOY, sources), sources)
+    assert "are published or yours;" in track.about
+    assert "are published;" in table_and_track(RUNS)[1].about
+
+
+@pytest.mark.parametrize(("tuning", "seeds"), [(False, (0, 1)), (True, (100,))])
+def test_a_row_with_a_divergence_says_so(tuning: bool, seeds: tuple[int, ...]) -> None:
+    """Two reported seeds: no score; a tuning run: its rate is left out, at this K alone."""
+    factor = 0.5 if tuning else 1.0
+    places = {ProtocolPlace("A", 4, seed, factor, tuning) for seed in seeds}
+    mine = method("mine", {1: 1.0, 4: 0.9})
+    mine = [run for run in mine if TOY.place_of(run) not in places]
+    sources = {"reference": RUNS, "yours": mine}
+    table = benchmark_table(TOY, sources, name="mine", divergences={("mine", 4): places})
+    row, track = table.row("mine", 4), leaderboard_track(TOY, table, sources)
+    (shared,) = (r for r in track.rows if r.label == "mine")
+    text = verdict(table, "mine", "yours")
+    assert row is not None and row.missing == 0 and "partial: 1" not in text
+    assert (row.divergences, row.gaps) == ((0, (0.5,)) if tuning else (2, ()))
+    assert (row.score is None) == (row.p is None) == (row.retained is None) == (rank(table, row) is None) != tuning
+    assert (shared in track.methods) == tuning and shared.kind == ("method" if tuning else "diverged")
+    words = "diverged at learning rate x0.5, which" if tuning else "diverged on 2 of 5 seeds: no score and no rank"
+    assert f"K=4: {words}" in text
+    assert rank(table, table.row("mine", 1)) is not None
+
+
+def test_a_row_that_diverged_at_every_rate_lacks_no_run() -> None:
+    places = {ProtocolPlace("A", 4, 100, factor, True) for factor in TOY.rates}
+    sources = {"reference": RUNS, "yours": method("mine", {1: 1.0})}
+    table = benchmark_table(TOY, sources, name="mine", divergences={("mine", 4): places})
+    assert "K=4: diverged at every learning rate: no score" in verdict(table, "mine", "yours")
+    assert table.row("mine", 4).missing == 0
+
+
+def test_a_row_that_lacks_a_reported_run_has_no_rank() -> None:
+    mine = [run for run in method("mine", {1: 1.0, 4: 0.9}) if (run.seed, run.spec["capacity"]) != (3, 4)]
+    sources = {"reference": RUNS, "yours": mine}
+    table = benchmark_table(TOY, sources, name="mine")
+    track = leaderboard_track(TOY, table, sources)
+    assert rank(table, table.row("mine", 4)) is None and "partial: 2 runs" in verdict(table, "mine", "yours")
+    assert "mine" not in [row.label for row in track.methods]
+    assert [row.kind for row in track.rows if row.label == "mine"] == ["partial"]
 
 
 def test_a_variant_of_a_published_method_is_a_row_of_its_own() -> None:

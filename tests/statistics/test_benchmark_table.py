@@ -205,10 +205,9 @@ def test_a_control_has_the_runs_of_its_method_at_each_capacity() -> None:
 def test_a_partial_table_counts_what_is_missing() -> None:
     table = table_of(method("ppo_clip", {1: 1.0}))
     each = 2 * (2 * 2 + 5)  # environments x (rates x tuning seeds + seeds)
-    assert table.runs_total == 3 * 2 * each
-    assert table.runs_done == 2 * each  # the control's first row is the same runs
-    assert "partial: 18 of 108 runs" not in verdict(table, "ppo_clip", "reference")
-    assert f"{table.runs_done} of {table.runs_total} runs" in verdict(table, "ppo_clip", "reference")
+    assert table.runs_total == (3 * 2 - 1) * each
+    assert table.runs_done == each  # the control's first row is the same runs, which count once
+    assert "partial: 18 of 90 runs" in verdict(table, "ppo_clip", "reference")
 
 
 def test_nothing_is_counted_twice() -> None:
@@ -245,7 +244,8 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
     assert (row.low is None) == (row.retained_low is None) == (seeds == 2), "few runs have no interval"
     text = verdict(table, "mine", "yours")
     assert f"a preview, not a result: {seeds} seeds at the learning rates of PPO-clip, none tuned" in text
-    assert "K=4: rank 1 of 2 by score" in text
+    assert "rank" not in text and rank(table, row) is None, "a preview has no rank"
+    assert rank(table, table.rows[1]) == (1, 1)
 
 
 def test_how_far_a_method_moved_on_control_is_at_the_ends_of_phases() -> None:
@@ -280,6 +280,67 @@ def test_a_verdict_names_the_side_of_a_difference(score: float, side: str, chang
     p = f"{first.holm:.4f}".lstrip("0")
     line = f"K=1: no significant difference from PPO-clip (p {p}); with 80 % power 5 seeds detect a difference of "
     assert f"{line}{first.detectable:.2f}" in lines
+
+
+def test_a_rank_is_among_methods_and_counts_equal_results_once() -> None:
+    base, wide = method("ppo_clip", {1: 1.0, 4: 0.8}), method("wide", {4: 0.9})
+    table = table_of(base, wide, method("other", {1: 0.9, 4: 0.7}))
+    places = {(row.method, row.capacity): rank(table, row) for row in table.rows}
+    assert places == {
+        **{("ppo_clip", k): (1, 2) for k in (1, 4)},
+        **{("other", k): (2, 2) for k in (1, 4)},
+        **{("wide", k): None for k in (1, 4)},
+    }
+    copy = replace(table.rows[0], method="copy")
+    assert rank(replace(table, rows=(*table.rows, copy)), table.rows[2]) == (2, 2)
+
+
+def test_a_share_of_all_of_the_score_is_kept() -> None:
+    runs = method("ppo_clip", {1: 1.0})
+    runs += [
+        stored_run(run.label.partition("[")[0], run.spec["env"], 4, run.seed, run.curves["sampled"][1], factor)
+        for run in runs
+        if (factor := run.spec["learning_rate"] / 0.01)
+    ]
+    assert "K=4: keeps 100% of its score without lag (p 1, not significant)" in verdict(
+        table_of(runs), "ppo_clip", "reference"
+    )
+
+
+def test_a_divergence_at_one_k_leaves_the_ladder_at_another_to_wait() -> None:
+    runs = method("mine", {1: 1.0, 4: 0.9})
+    runs = [run for run in runs if not (run.seed == 100 and run.spec["learning_rate"] == 0.005)]
+    gone = {("mine", 4): {ProtocolPlace(env, 4, 100, 0.5, True) for env in TOY.env}}
+    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), own=runs, name="mine", divergences=gone)
+    rows = [table.row("mine", k) for k in (1, 4)]
+    assert [row and (row.rate, row.missing) for row in rows] == [(None, 12), (1.0, 0)]
+
+
+def test_a_published_row_keeps_its_p_values_beside_a_preview() -> None:
+    runs = [*method("ppo_clip", {1: 1.0, 4: 0.8}), *method("other", {1: 1.0, 4: 0.82})]
+    looks = [run for run in method("mine", {1: 1.0, 4: 0.9}) if run.seed < 2]
+    alone, beside = table_of(runs), table_of(runs, own=looks, look=2, name="mine")
+    assert beside.rows[: len(alone.rows)] == alone.rows
+    preview = beside.row("mine", 4)
+    assert preview is not None and preview.holm is not None and preview.p is not None and preview.holm > preview.p
+
+
+def test_complete_rows_of_the_folder_stand_in_for_published_ones() -> None:
+    base = method("ppo_clip", {1: 1.0, 4: 0.8})
+    sources = {"reference": [], "complete": base, "yours": method("mine", {1: 1.0, 4: 0.9})}
+    table = benchmark_table(TOY, sources, name="mine")
+    rows = [table.row(name, 4) for name in ("mine", "ppo_clip")]
+    assert rows[0] is not None and rows[0].holm is not None and rows[1] is not None and rows[1].source == "yours"
+
+
+def test_a_method_that_is_a_control_at_one_k_has_a_row_of_its_own() -> None:
+    variant = "ppo_clip[clip=0.5]"
+    reference = [*method("ppo_clip", {1: 1.0, 4: 0.8}), *method("wide", {4: 0.9})]
+    shared = [run for run in reference if run.label.startswith("ppo_clip[clip")]
+    mine = [*method(variant, {1: 0.9}), *shared]  # at K = 4 the published runs of the control
+    table = table_of(reference, own=mine, name=variant)
+    rows = [table.row(variant, k) for k in (1, 4)]
+    assert [row and (row.n, row.missing, row.source) for row in rows] == [(5, 0, "yours")] * 2
 
 
 def test_rows_with_the_same_results_are_one_computation() -> None:

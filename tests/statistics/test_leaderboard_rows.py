@@ -23,8 +23,11 @@ def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:
 
 def test_runs_are_counted_with_those_that_are_missing() -> None:
     whole = row("spo", 0.5)  # 2 runs on each of 2 environments at 3 capacities
-    partial = replace(whole, label="vaco", capacities={**whole.capacities, 16: CapacityResult(None, expected=4)})
+    other = row("vaco", 0.5)
+    partial = replace(other, capacities={**other.capacities, 16: CapacityResult(None, expected=4)})
     assert track("control", [whole, partial]).runs == (12 + 8, 24)
+    control = replace(partial, label="wide", capacities={**partial.capacities, 1: whole.capacities[1]})
+    assert track("control", [whole, control]).runs == (12 + 4, 20), "the runs of both rows count once"
 
 
 def test_every_pair_is_welchs_after_holms_correction() -> None:

@@ -17,6 +17,7 @@ from ..t_tests_and_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 
 REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles
+COMPLETE = "complete"  # source of complete rows of the user's folder other than the one asked for; they are `yours` too
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class BenchmarkRow:
     source: str  # `reference`, `yours`, or the name of a third party's bundle
     n: int = 0  # reported runs of each environment, the fewest
     missing: int = 0  # runs that the protocol asks for and that are absent, including those of the ladder
+    divergences: int = 0  # reported seeds on which a run diverged, or all if it did at every rate; then no score
+    gaps: tuple[float, ...] = ()  # factors that the ladder left out: a run diverged there, or is not in the bundle
     score: float | None = None  # IQM over runs and environments, with its interval (bootstrap; `MIN_RUNS` runs or more)
     low: float | None = None
     high: float | None = None
@@ -56,6 +59,7 @@ class BenchmarkRow:
     cpus: tuple[str, ...] = ()  # kinds of processor that made the runs
     between_cpus: bool = False  # of the difference: PPO-clip's runs are of other kinds of processor
     code: tuple[str, ...] = ()  # hashes of the method's code, as the runs recorded them
+    kind: str = "method"  # or `control`, `preview` (a look) or `added` (of a third party's bundle), which have no rank
     scores: Mapping[str, Any] = field(default_factory=dict)  # environment -> run id -> score of each reported run
 
     @property
@@ -124,19 +128,30 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     out = [_against(row, base.get(row.capacity)) for row in out]
     for k in base:
         places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
-        sides = [(results_key(out[i].columns), BASELINE) for i in places]
-        p_holm = holm_of_results([out[i].p or 0.0 for i in places], sides)
-        open_tests = {frozenset(pair) for pair, p in zip(sides, p_holm, strict=True) if p >= ALPHA}
-        level = ALPHA / max(1, len(open_tests))  # Holm's, of the next difference to become significant
-        for i, p in zip(places, p_holm, strict=True):
-            test = welch(out[i].columns, base[k].columns)
-            out[i] = replace(out[i], holm=p, detectable=detectable_difference(test, level))
+        out = _with_holm(out, places, base[k])
+        if len(rest := [i for i in places if out[i].kind != "preview"]) < len(places):
+            out = _with_holm(out, rest, base[k])  # a preview is corrected among all rows, and changes no other's p
+    return out
+
+
+def _with_holm(rows: Sequence[BenchmarkRow], places: Sequence[int], base: BenchmarkRow) -> list[BenchmarkRow]:
+    """Fill in the corrected tests of the rows at these places, one family."""
+    out = list(rows)
+    sides = [(results_key(out[i].columns), BASELINE) for i in places]
+    p_holm = holm_of_results([out[i].p or 0.0 for i in places], sides)
+    open_tests = {frozenset(pair) for pair, p in zip(sides, p_holm, strict=True) if p >= ALPHA}
+    level = ALPHA / max(1, len(open_tests))  # Holm's, of the next difference to become significant
+    for i, p in zip(places, p_holm, strict=True):
+        test = welch(out[i].columns, base.columns)
+        out[i] = replace(out[i], holm=p, detectable=detectable_difference(test, level))
     return out
 
 
 def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
     """Fill in Welch's test against the baseline at the same capacity, unless they have the same results."""
     if base is None or (row.method, row.source) == (base.method, base.source) or min(row.n, base.n) < 2:
+        return row
+    if row.score is None or base.score is None:  # it diverged
         return row
     if results_key(row.columns) == results_key(base.columns):
         return replace(row, equals_baseline=True)

@@ -12,9 +12,9 @@ from typing import Any
 from ...base.text import fixed_width, number, plural
 from ...store.stored_run import StoredRun
 from ..method_labels import display_label
-from ..significance_and_power import ALPHA
-from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .protocol import BASELINE, MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
+from ..significance_and_power import ALPHA, results_key
+from .benchmark_row import COMPLETE, REFERENCE, USER, BenchmarkRow, with_scores, with_tests
+from .protocol import BASELINE, Divergences, MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]
 BASELINE_NAME = "PPO-clip"
@@ -57,37 +57,50 @@ class BenchmarkTable:
 
 
 def benchmark_table(
-    protocol: Protocol, sources: Mapping[str, Iterable[StoredRun]], *, look: int = 0, gaps: bool = False
+    protocol: Protocol,
+    sources: Mapping[str, Iterable[StoredRun]],
+    *,
+    look: int = 0,
+    name: str | None = None,
+    divergences: Divergences | None = None,
 ) -> BenchmarkTable:
-    """Make the table of a track. sources: name -> runs, of which `reference` and `yours` make the same rows.
+    """Make the table of a track. sources: name -> runs; `reference`, `complete` and `yours` make the same rows.
 
-    look: seeds of `yours`, if they are a look at the rates of PPO-clip; 0: they are a row.
-    gaps: rates at which a run of `yours` diverged are left out of the ladder.
+    look: seeds of `yours`, if they are a look at the rates of PPO-clip; 0: they are a row. name: of that row, which the
+    table has even without a run. divergences: places of runs of `yours` that diverged.
     """
-    reference = list(sources.get(REFERENCE, ()))
+    reference, folder_runs = list(sources.get(REFERENCE, ())), list(sources.get(COMPLETE, ()))
     ids = {run.id for run in reference}
     user_runs = list(sources.get(USER, ()))
     if not look or ids.issuperset(run.id for run in user_runs):  # a look has published runs at equal rates
         user_runs = [run for run in user_runs if run.id not in ids]
     rows: list[BenchmarkRow] = []
-    entry_runs_by_row = runs_by_row(protocol, [*reference, *([] if look else user_runs)])
-    user_runs_by_row = runs_by_row(protocol, user_runs)
-    for name in protocol.entries:
-        methods = protocol.entry_methods(name)
-        from_user = any((label, k) in user_runs_by_row for k, label in methods.items()) and not look
-        rows += _rows(protocol, name, USER if from_user else REFERENCE, entry_runs_by_row, gaps=gaps and from_user)
-    entry_labels = {label for name in protocol.entries for label in protocol.entry_methods(name).values()}
-    for label in dict.fromkeys(label for label, _ in user_runs_by_row):
-        if look or label not in entry_labels:
-            rates = look_rates(protocol, reference) if look else None
-            rows += _rows(protocol, label, USER, user_runs_by_row, rates, look, gaps)
-    for source in [name for name in sources if name not in (REFERENCE, USER)]:
+    new_runs = folder_runs if look else [*folder_runs, *user_runs]  # of rows that are to be published
+    places = {} if look else divergences
+    new_by_row, entry_runs_by_row = (
+        runs_by_row(protocol, runs, places) for runs in (new_runs, [*reference, *new_runs])
+    )
+    user_runs_by_row = runs_by_row(protocol, user_runs, divergences)
+    for entry in protocol.entries:
+        from_user = any((label, k) in new_by_row for k, label in protocol.entry_methods(entry).items())
+        rows += _rows(protocol, entry, USER if from_user else REFERENCE, entry_runs_by_row)
+    entry_labels = {label for entry in protocol.entries for label in protocol.entry_methods(entry).values()}
+    names = [name] if name else list(dict.fromkeys(label for label, _ in user_runs_by_row))
+    for label in names:
+        if look and (user_runs_by_row or label not in protocol.entries):
+            rows += _rows(protocol, label, USER, user_runs_by_row, look_rates(protocol, reference), look)
+        elif not look and label not in (protocol.entries if name else entry_labels):
+            rows += _rows(protocol, label, USER, entry_runs_by_row)  # some of its runs may be a control's
+    for source in [source for source in sources if source not in (REFERENCE, COMPLETE, USER)]:
         bundle_runs_by_row = runs_by_row(protocol, sources[source])
         for label in dict.fromkeys(label for label, _ in bundle_runs_by_row):
             rows += _rows(protocol, label, source, bundle_runs_by_row, gaps=True)
-    entry_sources = (REFERENCE,) if look else (REFERENCE, USER)
-    entry_rows = [row for row in rows if row.method in protocol.entries and row.source in entry_sources]
-    runs_total = count_runs(protocol) * len(protocol.entries)
+    missing = {  # a control may have the runs of a method at some K, which count once
+        (protocol.entry_methods(row.method)[row.capacity], row.capacity): row.missing
+        for row in rows
+        if row.method in protocol.entries and row.kind in ("method", "control")
+    }
+    runs_total = count_runs(protocol) // len(protocol.capacity) * len(missing)
     return BenchmarkTable(
         track=protocol.track,
         version=protocol.version,
@@ -97,7 +110,7 @@ def benchmark_table(
         capacities=protocol.capacity,
         seeds=len(protocol.seeds),
         rows=tuple(with_tests(rows)),
-        runs_done=runs_total - sum(row.missing for row in entry_rows),
+        runs_done=runs_total - sum(missing.values()),
         runs_total=runs_total,
         look=look,
     )
@@ -115,24 +128,45 @@ def _rows(
     """Return the rows of one method at every capacity, without the fields that depend on other methods. by_row: as
     `runs_by_row` returns. rates: of a look."""
     rows: list[BenchmarkRow] = []
+    title, foreign = protocol.title_of(name), source not in (REFERENCE, USER)
+    kind = "preview" if look else "added" if foreign else "control" if title else "method"
     for k, label in protocol.entry_methods(name).items():
         members = by_row.get((label, k), MethodRuns())
         rate = rates[k] if rates else chosen_rate(protocol, members, gaps)
         by_env = [{} if rate is None else members.report.get((env, rate), {}) for env in protocol.env]
-        tuning_runs = sum(map(len, members.tuning.values()))
-        runs_per_k = count_runs(protocol, look) // len(protocol.capacity)
+        failures = {place for place in members.divergences if not place.tuning and place.factor == rate}
+        missing = len(protocol.env) * (look or len(protocol.seeds)) - sum(map(len, by_env)) - len(failures)
+        divergences = len({place.seed for place in failures})
+        if not look and len(members.diverged_rates) == len(protocol.rates):
+            missing, divergences = 0, len(protocol.seeds)
+        absent = [] if look else _tuning_gaps(protocol, members)
+        if not gaps:  # else they are as the third party left them
+            missing += sum(count for factor, count in absent if factor not in members.diverged_rates)
         row = BenchmarkRow(
             method=name,
-            label=protocol.title_of(name) or display_label(name),
+            label=title or display_label(name),
             track=protocol.track,
             capacity=k,
             source=source,
             n=min(map(len, by_env)),
-            missing=max(0, runs_per_k - sum(map(len, by_env)) - (0 if look else tuning_runs)),
+            missing=max(0, missing),
+            divergences=divergences,
+            gaps=tuple(
+                factor for factor, _ in absent if rate is not None and (gaps or factor in members.diverged_rates)
+            ),
             rate=rate,
+            kind=kind,
         )
-        rows.append(with_scores(protocol, row, by_env, rows[0] if rows else None) if row.n else row)
+        has_score = row.n and not divergences
+        rows.append(with_scores(protocol, row, by_env, rows[0] if rows else None) if has_score else row)
     return rows
+
+
+def _tuning_gaps(protocol: Protocol, members: MethodRuns) -> list[tuple[float, int]]:
+    """List (factor of the rate, number of its tuning runs that are absent) where any is."""
+    counts = [(f, sum(len(members.tuning.get((env, f), {})) for env in protocol.env)) for f in protocol.rates]
+    total = len(protocol.env) * len(protocol.tuning_seeds)
+    return [(factor, total - count) for factor, count in counts if count < total]
 
 
 def verdict(table: BenchmarkTable, method: str, source: str) -> str:
@@ -150,7 +184,9 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
     if table.look and source == USER:
         seeds = f"{table.look} seeds at the learning rates of {BASELINE_NAME}, none tuned"
         lines.append(f"a preview, not a result: {seeds}")
-    lines += [line for row in rows if row.score is not None for line in _sentences(table, row)]
+    for row in rows:
+        lines += _sentences(table, row) if row.score is not None else []
+        lines += _troubles(table, row)
     if any(row.between_cpus for row in rows):
         lines.append(f"these runs and those of {BASELINE_NAME} are of different kinds of CPU")
     if any(row.did_not_learn for row in rows):
@@ -159,6 +195,20 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
         lines.append(f"partial: {plural(missing, 'run')} of this method missing")
     if table.runs_done < table.runs_total:
         lines.append(f"the table of all methods is partial: {table.runs_done} of {table.runs_total} runs")
+    return lines
+
+
+def _troubles(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
+    """Return in words where runs of a row diverged, or where a bundle has no tuning runs."""
+    k, lines = row.capacity, []
+    if row.gaps:
+        reason = "diverged at" if row.source in (REFERENCE, USER) else "has no tuning runs at"
+        rates = ", ".join(f"x{factor:.2g}" for factor in row.gaps)
+        lines.append(f"K={k}: {reason} learning rate {rates}, which the choice left out")
+    if row.divergences:
+        seeds = table.look if row.kind == "preview" else table.seeds
+        where = "at every learning rate" if row.rate is None else f"on {row.divergences} of {plural(seeds, 'seed')}"
+        lines.append(f"K={k}: diverged {where}: no score and no rank")
     return lines
 
 
@@ -209,15 +259,20 @@ def _sentences(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
     if row.loss_p is not None and row.retained is not None:
         outcome = f"p {_p(row.loss_p)}" + ("" if row.loss_p < ALPHA else ", not significant")
         change = row.retained - 1
-        word = "loses" if change <= 0 else "gains"
+        share = f"{'loses' if change <= 0 else 'gains'} {abs(change):.0%}" if round(change, 2) else "keeps 100%"
         ends = "" if row.retained_low is None else f"; keeps {row.retained_low:.0%} to {row.retained_high:.0%}"
-        lines.append(f"K={k}: {word} {abs(change):.0%} of its score without lag ({outcome}){ends}")
+        lines.append(f"K={k}: {share} of its score without lag ({outcome}){ends}")
     return lines
 
 
 def rank(table: BenchmarkTable, row: BenchmarkRow) -> tuple[int, int] | None:
-    """Return (place, number of rows) by score among the rows of one capacity that learnt; None for one that did not."""
-    if row.did_not_learn or row.score is None:
+    """Return (place, number of rows) by score among the complete rows of methods at one capacity that learnt, of equal
+    results once; None for another row, and for a width control, a preview or an added row."""
+
+    def counts(r: BenchmarkRow) -> bool:
+        return r.kind == "method" and not r.missing and r.score is not None and not r.did_not_learn
+
+    if not counts(row) or row.score is None:
         return None
-    scores = [r.score for r in table.rows if r.capacity == row.capacity and r.score is not None and not r.did_not_learn]
-    return 1 + sum(score > row.score for score in scores), len(scores)
+    scores = {results_key(r.columns): r.score or 0.0 for r in table.rows if r.capacity == row.capacity and counts(r)}
+    return 1 + sum(score > row.score for score in scores.values()), len(scores)

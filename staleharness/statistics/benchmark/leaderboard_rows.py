@@ -12,7 +12,7 @@ from ..aggregate import MIN_RUNS
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
 from ..leaderboard_scores import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import Array, learning_curve
-from .benchmark_row import REFERENCE, USER, BenchmarkRow
+from .benchmark_row import COMPLETE, REFERENCE, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
 from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
 
@@ -24,18 +24,28 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
 
     sources: those that the table was made of.
     """
-    published_and_user = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
-    runs_of = sources if table.look else {**sources, REFERENCE: published_and_user, USER: published_and_user}
-    by_source = {name: runs_by_row(protocol, runs) for name, runs in runs_of.items()}
-    rows = [_row(protocol, table, method, source, by_source[source]) for method, source in table.methods]
+    names = (
+        (REFERENCE, COMPLETE) if table.look else (REFERENCE, COMPLETE, USER)
+    )  # sources of rows that are to be published
+    entry_runs_by_row = runs_by_row(protocol, [run for name in names for run in sources.get(name, ())])
+    by_source = {name: runs_by_row(protocol, runs) for name, runs in sources.items() if name not in names}
+    rows = []
+    for method, source in table.methods:
+        members = [row for row in table.rows if (row.method, row.source) == (method, source)]
+        if any(row.scores or row.divergences for row in members):
+            by_row = by_source[source] if members[0].kind in ("preview", "added") else entry_runs_by_row
+            rows.append(_row(protocol, table, method, source, by_row))
+    has_user_rows = any(
+        row.source == USER and row.kind != "preview" and row.method in protocol.entries for row in table.rows
+    )
     return Track(
         name=table.track,
         title=f"{table.track} v{table.version}",
         about=f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs "
-        "included, are published; here are those that are reported:",
+        f"included, are published{' or yours' * has_user_rows}; here are those that are reported:",
         envs=table.envs,
         ks=table.capacities,
-        rows=tuple(row for row in rows if any(result.n for result in row.capacities.values())),
+        rows=tuple(rows),
         protocol=table.digest,
         baseline=BASELINE,
     )
@@ -44,21 +54,23 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
 def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by_row: RunsByRow) -> LeaderboardRow:
     by_k = {k: row for k in table.capacities if (row := table.row(method, k, source)) is not None}
     methods = protocol.entry_methods(method)
-    control = bool(protocol.title_of(method))
-    foreign = source not in (REFERENCE, USER)
-    apart = foreign or (table.look > 0 and source == USER)  # may stand beside a published row of the method
+    title = protocol.title_of(method)
+    kind = next(iter(by_k.values())).kind
+    apart = kind in ("preview", "added")  # may stand beside a published row of the method
     last = by_k.get(table.capacities[-1])
-    label = next(iter(by_k.values())).label if control else f"{method} ({source})" if apart else method
+    label = f"{title or method} ({source})" if apart else title or method
+    if kind == "method" and any(row.divergences or row.missing for row in by_k.values()):
+        kind = "diverged" if any(row.divergences for row in by_k.values()) else "partial"
     return LeaderboardRow(
         label=label,
         score=_mean_over_capacities(table, by_k),
         capacities={k: _result(protocol, table, row, by_row.get((methods[k], k))) for k, row in by_k.items()},
         retention=None if last is None else _estimate(last.retained, last.retained_low, last.retained_high),
-        kind="control" if control else "added" if foreign else "method",
+        kind=kind,
         has_learned=not any(row.did_not_learn for row in by_k.values()),
         cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
         code=tuple(sorted({code for row in by_k.values() for code in row.code})),
-        method=method if control else label if apart or method not in protocol.entries else parse_choice(method).name,
+        method=label if apart else method if title or method not in protocol.entries else parse_choice(method).name,
     )
 
 

@@ -117,7 +117,10 @@ class Protocol:
 
     def place_of(self, run: StoredRun) -> ProtocolPlace | None:
         """Return the place of a stored run, or None where it does not follow the protocol."""
-        spec = run.spec
+        return self.place_of_spec(run.spec)
+
+    def place_of_spec(self, spec: Mapping[str, Any]) -> ProtocolPlace | None:
+        """Return the place of a run with these settings, as `place_of`."""
         rules = {**self.settings, "lag": self.lag}
         if any(not equals_setting(spec.get(key), value) for key, value in rules.items() if key != "learning_rate"):
             return None
@@ -153,8 +156,12 @@ def all_protocols() -> tuple[Protocol, ...]:
 LOOK_SEEDS = 2  # of a quick look
 
 
-def look_seeds(protocol: Protocol, quick: bool, one_rate: bool) -> int:
-    """Return the number of seeds of a look; 0: none, but the whole row. Raises `UserError` for both kinds of look."""
+def look_seeds(protocol: Protocol, quick: bool, one_rate: bool, algo: str | None = "") -> int:
+    """Return the number of seeds of a look; 0: none, but the whole row. Raises `UserError` for both kinds of look, and
+    for one without a method."""
+    if algo is None and (quick or one_rate):
+        name = "QUICK" if quick else "ONE_RATE"
+        raise UserError(f"{name} is for a preview of a method, and ADD has whole rows; give ALGO, or leave {name} out")
     if quick and one_rate:
         raise UserError(
             f"QUICK and ONE_RATE: {LOOK_SEEDS} seeds or {len(protocol.seeds)} at one rate; give one of them"
@@ -195,6 +202,15 @@ class MethodRuns:
 
     tuning: dict[tuple[str, float], dict[int, StoredRun]] = field(default_factory=dict)
     report: dict[tuple[str, float], dict[int, StoredRun]] = field(default_factory=dict)
+    divergences: set[ProtocolPlace] = field(default_factory=set)  # places of runs that diverged, which no store has
+
+    @property
+    def diverged_rates(self) -> set[float]:
+        """Steps of the ladder at which a tuning run diverged."""
+        return {place.factor for place in self.divergences if place.tuning}
+
+
+Divergences = Mapping[tuple[str, int], set[ProtocolPlace]]  # (label without the learning rate, capacity) -> places
 
 
 def choose_rate(areas: Mapping[float, Sequence[float]]) -> float:
@@ -205,15 +221,29 @@ def choose_rate(areas: Mapping[float, Sequence[float]]) -> float:
 def chosen_rate(protocol: Protocol, runs: MethodRuns, gaps: bool = False) -> float | None:
     """Return the step of the ladder that a method takes at one capacity; None while a tuning run is missing.
 
-    gaps: choose among the rates whose tuning runs are all there. A rate at which a run diverged has none.
+    A rate at which a tuning run diverged is left out. gaps: choose among the rates whose tuning runs are all there.
     """
     areas: dict[float, list[float]] = {}
-    for factor in protocol.rates:
+    rates = [factor for factor in protocol.rates if factor not in runs.diverged_rates]
+    for factor in rates:
         by_env = [runs.tuning.get((env, factor), {}) for env in protocol.env]
         if all(len(by_seed) == len(protocol.tuning_seeds) for by_seed in by_env):
             areas[factor] = [area_of(protocol, run) for by_seed in by_env for run in by_seed.values()]
-    complete = len(areas) == len(protocol.rates) or (gaps and areas)
-    return choose_rate(areas) if complete else None
+    return choose_rate(areas) if areas and (gaps or len(areas) == len(rates)) else None
+
+
+def is_complete(protocol: Protocol, name: str, runs: Iterable[StoredRun], gaps: bool = False) -> bool:
+    """Return whether these runs are all that a row needs, each once. gaps: as in `chosen_rate`."""
+    try:
+        rows = runs_by_row(protocol, runs)
+    except UserError:
+        return False
+    for k, label in protocol.entry_methods(name).items():
+        members = rows.get((label, k), MethodRuns())
+        rate = chosen_rate(protocol, members, gaps)
+        if rate is None or any(len(members.report.get((env, rate), {})) < len(protocol.seeds) for env in protocol.env):
+            return False
+    return True
 
 
 def look_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
@@ -229,10 +259,12 @@ def area_of(protocol: Protocol, run: StoredRun) -> float:
     return area(run, protocol.scale, protocol.score)
 
 
-def runs_by_row(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[tuple[str, int], MethodRuns]:
+def runs_by_row(
+    protocol: Protocol, runs: Iterable[StoredRun], divergences: Divergences | None = None
+) -> dict[tuple[str, int], MethodRuns]:
     """Sort runs by (label without the learning rate, capacity). Runs outside the protocol are left out. Raises
     `UserError` where two runs claim one place."""
-    rows: dict[tuple[str, int], MethodRuns] = {}
+    rows = {row: MethodRuns(divergences=set(places)) for row, places in (divergences or {}).items()}
     for run in runs:
         if (place := protocol.place_of(run)) is None:
             continue
