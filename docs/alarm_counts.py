@@ -20,7 +20,7 @@ Written later, before the runs that have them: the cosine of successive gradient
 
 Written on 29 November 2026, after the rest was computed: a mean of returns is over those of the 8 phases in which an
 episode ended, and missing where none did. Before, a run with a phase without an episode was left out, and so all of
-HalfCheetah. A metric with fewer than `FEW` falls has no interval.
+HalfCheetah. A metric with fewer than `FEWEST` falls has no interval.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from staleharness.store.stored_run import StoredRun
 Floats = NDArray[np.float64]
 Cluster = tuple[str, str, int]  # study, environment, seed
 RESAMPLES = 2_000
-FEW = 10  # falls
 DOWN = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 UP = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)

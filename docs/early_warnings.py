@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from alarm_counts import FEW, METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
+from alarm_counts import FEWEST, METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
 
 from staleharness.base.text import markdown_table
 from staleharness.statistics.claims.early_warning import WINDOW
@@ -21,8 +21,8 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 Which metrics of a run change before its reward falls, how long before, and how often do they also change without a
 fall? Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything
 was computed, except for later additions: chains do not count, the time before the fall has an interval, a mean of
-returns is over the phases in which an episode ended, a metric with fewer than {FEW} falls has no interval, and phases
-that fill the buffer are left out.
+returns is over the phases in which an episode ended, a metric with fewer than {FEWEST} falls has no interval, and
+phases that fill the buffer are left out.
 
 - **Fall**: the reward of the data (control: the return), averaged over {WINDOW} phases, is below two thirds of its best
   so far, if that is above 0. Phases before twice the largest lag and those that fill the buffer do not count, since
@@ -54,7 +54,7 @@ def row_of(metric: Metric, level: float, counts: Counts, tests: int = 1) -> list
     """
     hits, false_alarms = (f"{x.sum():.0f} of {n.sum():.0f}" for x, n in (counts[1::-1], counts[3:1:-1]))
     lead = f"{counts.lead:.0f}" if counts.hits.sum() else "–"
-    if counts.fell.sum() < FEW:
+    if counts.fell.sum() < FEWEST:
         return [metric.name, rule_of(metric, level), hits, false_alarms, "–", lead]
     ranges = intervals(counts)
 
@@ -96,7 +96,7 @@ def section(kind: str, runs: Sequence[Run]) -> str:
             silent.append(metric.name)
         else:
             results.append((metric, level, counts))
-    tests = sum(counts.fell.sum() >= FEW for _, _, counts in results)
+    tests = sum(counts.fell.sum() >= FEWEST for _, _, counts in results)
     rows = [row_of(*result, tests) for result in results]
     falls = [sum(bool(np.isfinite(run.fall)) for run in half) for half in (choosing, reporting)]
     studies = [", ".join(sorted({run.study for run in half})) for half in (choosing, reporting)]
@@ -107,7 +107,7 @@ def section(kind: str, runs: Sequence[Run]) -> str:
     ]
     about = textwrap.fill(f"Levels were chosen on {sizes[0]}; the table shows {sizes[1]}.", WIDTH)
     parts = [f"## {KINDS[kind]}", about, markdown_table(head, rows)]
-    if falls[1] < FEW:
+    if falls[1] < FEWEST:
         parts.append(f"**{falls[1]} falls are too few to tell metrics apart**, whatever the intervals say.")
     else:
         better = [row[0] for row in rows if row[4].startswith("**+") and row[0] != METRICS[-1].name]

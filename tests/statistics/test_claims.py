@@ -357,6 +357,7 @@ def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
         counts.hits_over_alarms.value == pytest.approx(8 / 10 - 3 / 6)
         and counts.hits_over_alarms.outcome("more") == "open"
     )
+    assert [counts.shortage(what) for what in warning.WARNINGS] == ["6 runs, of 10 that a test takes", ""]
     many = warning.WarningCounts(*(row * 8 for row in (counts.fell, counts.before, counts.stable, counts.alarms)))
     assert many.hits_over_half.value == pytest.approx(0.3) and many.hits_over_half.outcome("more") == "yes"
     (mine, others) = (

@@ -21,6 +21,7 @@ from ..t_tests_and_intervals import Contrast, contrast
 METRIC = "ess_sequence"
 ESS_NAMES = {METRIC: "ESS of completions", "ess_data": "ESS of tokens"}
 SHARE, WINDOW = 2 / 3, 8  # of the best so far; phases that are averaged
+FEWEST = 10  # runs that a share rests on, below which it is not tested
 WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits against a half
 
 
@@ -41,6 +42,11 @@ class WarningCounts:
             f"{name} first in {sum(self.before)} of {sum(self.fell)} runs whose reward fell; a false alarm in "
             f"{sum(self.alarms)} of {sum(self.stable)} whose reward did not"
         )
+
+    def shortage(self, what: str) -> str:
+        """Return why a comparison of `WARNINGS` is not tested, as too few runs fell or did not; empty if it is."""
+        numbers = [sum(self.fell)] + ([sum(self.stable)] if what == "warned" else [])
+        return f"{min(numbers)} runs, of {FEWEST} that a test takes" if min(numbers) < FEWEST else ""
 
     @property
     def hits_over_half(self) -> Contrast:

@@ -87,6 +87,8 @@ def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] 
     evidence.check([*part.of, *part.over])
     if part.what in WARNINGS:
         counts = count_warnings([run for run in evidence.results if not part.of or run.label in part.of])
+        if shortage := counts.shortage(part.what):
+            return PartResult(part, [PartComparison(counts.text, None, "open", shortage)])
         difference = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
         return PartResult(part, [PartComparison(counts.text, difference, difference.outcome(part.be, part.margin))])
     measure(part.what, evidence, part.phases, part.reduce)  # refuses what no run can answer
