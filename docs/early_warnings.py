@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from alarm_counts import FEWEST, METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
+from alarm_counts import METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
 
 from staleharness.base.text import markdown_table
-from staleharness.statistics.claims.early_warning import WINDOW
+from staleharness.statistics.claims.early_warning import FEWEST, WINDOW
 
 WIDTH = 118  # characters of a line
 KINDS = {"language": "Tokens", "control": "Control"}

@@ -43,9 +43,9 @@ class WarningCounts:
             f"{sum(self.alarms)} of {sum(self.stable)} whose reward did not"
         )
 
-    def shortage(self, what: str) -> str:
+    def shortage(self, comparison: str) -> str:
         """Return why a comparison of `WARNINGS` is not tested, as too few runs fell or did not; empty if it is."""
-        numbers = [sum(self.fell)] + ([sum(self.stable)] if what == "warned" else [])
+        numbers = [sum(self.fell)] + ([sum(self.stable)] if comparison == "warned" else [])
         return f"{min(numbers)} runs, of {FEWEST} that a test takes" if min(numbers) < FEWEST else ""
 
     @property
