@@ -44,7 +44,7 @@ COLUMNS = {  # name -> (type in pyarrow, content)
     "learning_rate": ("double", "initial learning rate"),
     "seconds": ("double", "wall-clock time"),
     "date": ("string", "day on which the run ended, YYYY-MM-DD"),
-    "cpu": ("string", "kind of CPU; bits agree within a kind, means between kinds"),
+    "cpu": ("string", "kind of CPU; bits agree within a kind, between kinds only means over seeds"),
     "version": ("string", "version of staleharness that made the run"),
     "seal": ("string", "sha256 of the manifest of the run's own folder"),
     "record": ("string", "everything known of the run, as JSON: resolved spec, scores of every episode, versions"),

@@ -39,7 +39,10 @@ def blank(*what: Any, **options: Any) -> Figure:
 
 
 def picture(figure: Figure, kind: str, source: str = "", **options: Any) -> bytes:
-    return PICTURES[kind] + source.encode() * source.startswith(MARK)  # which advise has to find again
+    """Return a picture with what tells it from others': to the gallery any source, to advise its own."""
+    mark = paper_gallery.SOURCE_MARK.get(kind, "") if source else ""
+    mark = f"<!--{mark}-->" if kind == "svg" else mark
+    return PICTURES[kind] + mark.encode() + source.encode() * source.startswith(MARK)
 
 
 @pytest.fixture
