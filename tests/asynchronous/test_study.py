@@ -258,7 +258,10 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     assert f"{pipeline}: lower: all 9" in said
     assert "PPO-clip, full queue on Hopper\\*" in said and "VACO, few actors on Hopper\\*" not in said
     assert "; no effect is seen on VACO (+0% [−" in said and "is shown for PPO-clip and SPO alone; without one," in said
-    assert "*Full queue:* lag changes PPO-clip by −20% [" in said and "is shown for PPO-clip, VACO and SPO; without one," in said
+    assert (
+        "*Full queue:* lag changes PPO-clip by −20% [" in said
+        and "is shown for PPO-clip, VACO and SPO; without one," in said
+    )
     assert "In 8 of 9 combinations" in said
     assert "no upper bound" in said
     assert "Its filter acts in this share of the minibatches under lag: 25.0% on Hopper." in said
