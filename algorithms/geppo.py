@@ -50,7 +50,7 @@ class GePPO(Algorithm):
         factor, moved = state["step_factor"], diagnostics["moved"]  # ½ E|w − u| in units of ε'/2
         if moved > 1.0:
             factor /= 1.0 + self.adapt
-        elif 0.0 < moved < 0.5:  # 0: a single step
+        elif 0.0 < moved < 0.5:  # 0: not measured
             factor *= 1.0 + self.adapt
         return {"step_factor": factor}
 
@@ -67,5 +67,6 @@ class GePPO(Algorithm):
         low, high = start - epsilon, start + epsilon
         objective = (ratio * d.advantage).minimum(ratio.clamp(low, high) * d.advantage)
         outside = ((d.advantage > 0) & (ratio > high)) | ((d.advantage < 0) & (ratio < low))
-        moved = (ratio - start).abs() / epsilon
+        is_measured = d.progress.epochs * d.progress.steps > 1  # before a single step w and u differ by rounding alone
+        moved = (ratio - start).abs() / epsilon * is_measured
         return PolicyLoss(-objective, {"clipped": outside.to(ratio.dtype), "moved": moved})

@@ -134,7 +134,7 @@ def code_digest(env: str) -> str:
     lines = [json.dumps(registration, sort_keys=True, default=_with_code)]
     for point in (spec.entry_point, *(wrapper.entry_point for wrapper in spec.additional_wrappers)):
         file = _code_file(point)
-        lines += [code_hash(file)] if file and file.is_file() and not package(file) else []
+        lines += [code_hash(file, bases=())] if file and file.is_file() and not package(file) else []
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -153,7 +153,11 @@ def _code_file(point: object) -> Path | None:
 def _with_code(value: object) -> str:
     """Return a keyword as `_plain` does, a callable of the user's with the hash of its file."""
     file = _code_file(value) if callable(value) else None
-    return f"{_plain(value)} {code_hash(file)}" if file and file.is_file() and not package(file) else _plain(value)
+    return (
+        f"{_plain(value)} {code_hash(file, bases=())}"
+        if file and file.is_file() and not package(file)
+        else _plain(value)
+    )
 
 
 def _plain(value: object) -> str:

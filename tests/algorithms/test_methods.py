@@ -33,6 +33,7 @@ from method_readings import (
 )
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Progress
 from staleharness.errors import UserError
 from staleharness.testing import decisions, example_trajectories, gradient_coefficients
 
@@ -166,8 +167,19 @@ def test_geppo_adapts_its_step_to_the_distance_moved() -> None:
 def test_geppo_measures_total_variation_by_half_its_clip() -> None:
     """w = 1.3, 1.1, u = 1.2, 1: ½ E|w − u| = 0.05. Lag 1 halves ε to 0.1, half of which is 0.05."""
     d = decisions([[1.3, 1.1]], [[1.0, 1.0]], proximal_ratio=[[1.2, 1.0]], lag=1.0)
-    said = make("geppo").policy_loss(d).diagnostics["moved"]
+    several = replace(d, progress=Progress(steps=2))
+    said = make("geppo").policy_loss(several).diagnostics["moved"]
     torch.testing.assert_close(said, torch.ones(1, 2, dtype=torch.float64))
+
+
+def test_geppo_measures_nothing_before_a_single_step() -> None:
+    """Another order of sums, or bfloat16, tells w from u there."""
+    d = decisions([[1.0 + 1e-3, 1.0]], [[1.0, 1.0]], proximal_ratio=1.0, lag=7.0)
+    geppo = make("geppo")
+    for progress in (Progress(), Progress(epochs=2), Progress(steps=2)):
+        moved = geppo.policy_loss(replace(d, progress=progress)).diagnostics["moved"].mean()
+        state = geppo.next_state(geppo.init_state(), {"moved": moved.item()})
+        assert (state == geppo.init_state()) == (progress == Progress())
 
 
 def test_appos_advantage_is_vtraces_times_a_truncated_weight() -> None:
