@@ -78,7 +78,7 @@ report: $(STAMP) ## make table and figures from stored results, no training: OUT
 	@exec $(STALEHARNESS) report $(call options,OUT ENV K ALGO WHERE PLUGIN NORMALISE SCORE JSON)
 
 benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|tokens_uniform|control|paper QUICK=1 ONE_RATE=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
-	@$(if $(dry)$(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
+	@$(if $(dry)$(filter-out tokens tokens_uniform,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
 	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) benchmark $(call options,ALGO TRACK QUICK ONE_RATE ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
 

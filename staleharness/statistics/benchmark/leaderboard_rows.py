@@ -24,9 +24,7 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
 
     sources: those that the table was made of.
     """
-    names = (
-        (REFERENCE, COMPLETE) if table.look else (REFERENCE, COMPLETE, USER)
-    )  # sources of rows that are to be published
+    names = (REFERENCE, COMPLETE, *(() if table.look else (USER,)))  # sources of rows that are no preview
     entry_runs_by_row = runs_by_row(protocol, [run for name in names for run in sources.get(name, ())])
     by_source = {name: runs_by_row(protocol, runs) for name, runs in sources.items() if name not in names}
     rows = []
