@@ -85,8 +85,8 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import torch
 
     from staleharness.base.system_info import keep_freed_memory
-    from staleharness.language.builtin_decoders import make_decoder
     from staleharness.language.decoder_interface import Request
+    from staleharness.language.in_process_decoders import make_decoder
     from staleharness.language.model.causal_lm_policy import CausalLM
     from staleharness.language.model.fused_forward import linear
     from staleharness.language.prompt_formatting import pad_left

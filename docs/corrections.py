@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from staleharness.base.parsing import parse_choice
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.statistics.claims.claim_evaluation import fill_numbers
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.method_labels import display_label

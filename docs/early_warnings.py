@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from alarm_counts import METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
 
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.statistics.claims.early_warning import FEWEST, WINDOW
 
 WIDTH = 118  # characters of a line

@@ -24,7 +24,7 @@ from staleness_budgets import staleness_budgets
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
 from staleharness.pages.leaderboard_page import MethodText

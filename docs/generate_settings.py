@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from fields import descriptions, option_text
 
 from staleharness.base.parsing import PluginChoice
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.chain.spec import ChainSpec
 from staleharness.control.spec import ControlSpec
 from staleharness.language.spec import LanguageSpec

@@ -19,7 +19,7 @@ from pictures import write_both
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.base.options import active_options
 from staleharness.base.plugins import source_hash
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.errors import UserError
 from staleharness.figures.leaderboard_tracks import draw_scores
 from staleharness.pages.leaderboard_page import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from staleharness.base.text import markdown_table
+from staleharness.base.table_formatting import markdown_table
 from staleharness.errors import UserError
 from staleharness.statistics.advice import Advice, advise
 from staleharness.statistics.advice_per_method import MethodAdvice

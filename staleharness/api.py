@@ -196,9 +196,9 @@ def benchmark(
     """
     from .base.parsing import user_path
     from .running.benchmark_runs import DIVERGED, benchmark_method, run_method, table_of
+    from .running.leaderboard_submission import third_party_runs
     from .running.plan_execution import runner_for
     from .running.sweep_event_loop import CallbackListener
-    from .running.third_party_rows import third_party_runs
     from .statistics.benchmark.protocol import look_seeds, read_protocol
     from .statistics.results import Results
     from .store.store import Store

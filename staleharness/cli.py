@@ -106,7 +106,7 @@ def _working_folder_exists() -> bool:
 
 def _complain(message: str, code: int = 2) -> int:
     """Print a message in one line on stderr, whatever characters are in it; return the exit code."""
-    from .base.text import printable
+    from .base.text_formatting import printable
 
     with contextlib.suppress(OSError):
         print(f"staleharness: {printable(message)}", file=sys.stderr)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .base.text import plural
+from .base.text_formatting import plural
 from .errors import UserError, shorten
 from .lag import Draw, LagModel
 from .rollout_schedule import Demand

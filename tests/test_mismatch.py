@@ -17,7 +17,8 @@ from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_text, read_mismatch
 from staleharness.running.plan import Plan, plan
 from staleharness.study import ask
-from staleharness.training.policy_buffer import PolicyBuffer, SamplerCopies, Version, apply, matrices_of_blocks
+from staleharness.training.policy_buffer import PolicyBuffer, Version
+from staleharness.training.sampler_copies import SamplerCopies, apply, matrices_of_blocks
 
 PLACE = Place("model.layers.0.mlp.up_proj.weight", 3, 7)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from design import ON_POLICY, Cell
-from fit import histogram, mean_lag
+from fit_lag_models import histogram, mean_lag
 
 from staleharness.running.run_record import fingerprint_differences
 from staleharness.store.stored_run import StoredRun

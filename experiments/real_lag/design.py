@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fit import equal_mean, fit_pipeline
+from fit_lag_models import equal_mean, fit_pipeline
 
 import staleharness as sh
 from staleharness.running.plan import PlannedRun

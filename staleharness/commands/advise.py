@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..base.files import check_replaceable, write_bytes
-from ..base.text import printable
+from ..base.text_formatting import printable
 from ..errors import UserError
 from .shared.advise_output import as_text
 from .shared.arguments import Help, JsonOption, RunFilters, output_file

@@ -34,13 +34,13 @@ class Command(JsonOption, PluginOption, Resources):
 def handle(command: Command) -> int:
     from .. import api
     from ..base.parsing import user_path
-    from ..base.text import plural
+    from ..base.text_formatting import plural
     from ..errors import UserError
     from ..pages.leaderboard_page import write_page
     from ..running.benchmark_runs import benchmark_method, missing_runs_of, run_method, table_of
     from ..running.forecast import estimate
+    from ..running.leaderboard_submission import third_party_runs
     from ..running.plan import Plan, plan_as_data
-    from ..running.third_party_rows import third_party_runs
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import remarks, verdict
     from ..statistics.benchmark.protocol import look_seeds, read_protocol

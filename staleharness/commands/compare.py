@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import check_replaceable, write_bytes
-from ..base.text import WIDTH, fit, fixed_width, number, printable, rows_to_csv, table_width, wrap_lines
+from ..base.table_formatting import WIDTH, fit, fixed_width, rows_to_csv, table_width
+from ..base.text_formatting import number, printable, wrap_lines
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
 

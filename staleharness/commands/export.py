@@ -25,7 +25,7 @@ def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
     from ..api import load_plugins
     from ..base.files import make_subfolder
-    from ..base.text import plural, printable
+    from ..base.text_formatting import plural, printable
     from ..exporters.exporter import EXPORTERS
     from ..store.store import Store
 

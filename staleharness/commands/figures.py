@@ -13,7 +13,7 @@ from ..errors import UserError
 from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
-    from ..pages.figure_results import GalleryFigure
+    from ..pages.paper_figure_data import GalleryFigure
 
 
 @dataclass(frozen=True)

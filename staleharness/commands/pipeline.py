@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import check_creatable, check_own, json_bytes, replace_own
 from ..base.parsing import user_path
-from ..base.text import fixed_width, number, printable
+from ..base.table_formatting import fixed_width
+from ..base.text_formatting import number, printable
 from ..errors import UserError, nearest, shorten
 from .shared.arguments import Help, JsonOption
 

@@ -48,9 +48,9 @@ def handle(command: Command) -> int:
     from .. import api
     from ..base.files import make_subfolder
     from ..base.parsing import user_path
-    from ..base.text import plural
+    from ..base.text_formatting import plural
     from ..errors import UserError
-    from ..pages.figure_results import load_figures
+    from ..pages.paper_figure_data import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..pages.paper_gallery import check_pages, make
     from ..store.store import Store
@@ -118,7 +118,8 @@ def handle(command: Command) -> int:
 def _list(command: Command) -> int:
     """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.reference_results import reference_folder
-    from ..base.text import duration, fixed_width, invocation, megabytes, number
+    from ..base.table_formatting import fixed_width
+    from ..base.text_formatting import duration, invocation, megabytes, number
     from ..pages.paper_figure_specs import paper_names, read_paper
     from ..running.forecast import disk_bytes
     from ..store.store import Store

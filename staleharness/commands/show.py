@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..base.files import atomic_write
-from ..base.text import printable
+from ..base.text_formatting import printable
 from ..errors import UserError, one_line
 from .shared.arguments import Help, JsonOption, PluginOption, ResultsFolder, output_file
 

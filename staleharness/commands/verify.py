@@ -35,7 +35,7 @@ class Command(JsonOption, PluginOption, RunFilters):
 
 def handle(command: Command) -> int:
     from ..api import load_plugins
-    from ..base.text import plural, printable
+    from ..base.text_formatting import plural, printable
     from ..running.plan import Plan
     from ..running.plan_execution import execute_plan, runner_for, stored_runs_of
     from ..running.rerun_comparison import compare, replan

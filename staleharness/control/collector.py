@@ -20,7 +20,8 @@ from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..errors import UserError, shorten
 from ..mismatch import Mismatch, Place, read_mismatch
-from ..training.policy_buffer import CopyTensors, PolicyBuffer, SamplerCopies, Version, apply
+from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.sampler_copies import CopyTensors, SamplerCopies, apply
 from .action_distributions import Distribution, action_converter
 from .env_checks import name_wrong_answers
 from .functional_mlp import views_of

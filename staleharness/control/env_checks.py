@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..errors import UserError, one_line, shorten, type_and_message
 
 if TYPE_CHECKING:

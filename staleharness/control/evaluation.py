@@ -27,7 +27,7 @@ from .spec import ControlSpec
 from .task import ControlTask
 
 if TYPE_CHECKING:
-    from ..store.final_policy import StoredPolicy
+    from ..store.numpy_policy import StoredPolicy
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored

@@ -12,7 +12,7 @@ import numpy as np
 from ..base.files import stamp
 from ..base.parsing import user_path
 from ..errors import UserError
-from ..store.final_policy import POLICY, StoredPolicy, to_bytes
+from ..store.numpy_policy import POLICY, StoredPolicy, to_bytes
 
 if TYPE_CHECKING:
     import gymnasium

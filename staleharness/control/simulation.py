@@ -16,7 +16,7 @@ from torch import Tensor
 from ..batch import Rollout
 from ..errors import Changed, Diverged
 from ..lag import read_lag
-from ..store.final_policy import POLICY
+from ..store.numpy_policy import POLICY
 from ..tokens.token_metrics import of_mismatch
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, Scores

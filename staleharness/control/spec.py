@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..errors import UserError
 from ..objectives import KLEstimator
 from ..rollout_schedule import Demand

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.files import atomic_write, check_replaceable, remove_temporaries, write_bytes
-from ..base.text import rows_to_csv
+from ..base.table_formatting import rows_to_csv
 from ..pages.report_tables import run_records
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun

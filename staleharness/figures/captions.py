@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..base.text import plural, span
+from ..base.text_formatting import plural, span
 from ..statistics.table import Table, has_intervals, has_small_samples
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..statistics.bootstrap import REPS, fast_interval, mean_of_tasks
 from ..statistics.results import Results
 from ..statistics.row_diagnostics import budget_phases, in_budget

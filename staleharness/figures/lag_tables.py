@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.text import number, plural
+from ..base.text_formatting import number, plural
 from ..statistics.lag_curve import method_of
 from ..statistics.method_labels import display_label, without_options
 from ..statistics.results import Results

@@ -24,7 +24,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ..base.text import printable
+from ..base.text_formatting import printable
 from ..errors import shorten
 from ..statistics.table import Table
 from .captions import run_facts

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..base.text import listing, span
+from ..base.text_formatting import listing, span
 from ..errors import UserError
 from ..statistics.aggregate import MIN_RUNS
 from ..statistics.claims.claim_schema import ClaimPart

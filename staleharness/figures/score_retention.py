@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from ..base.text import listing, span
+from ..base.text_formatting import listing, span
 from ..logs.lag_log_reader import LagLog
 from ..statistics.advice import Advice, advise
 from ..statistics.advice_per_method import MethodAdvice

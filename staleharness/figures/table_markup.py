@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import rows_to_csv
+from ..base.table_formatting import rows_to_csv
 
 SHADES = ((247, 247, 242), (156, 195, 220), (27, 94, 140))  # light to dark, of 0, ½ and 1: also in grey
 DARK = 0.86  # of a shade: from here on white has more contrast than black, 4.5 or more either way

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..tokens.policy_interface import Forward
-from ..training.policy_buffer import check_like
+from ..training.sampler_copies import check_like
 from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.kv_cache import distinct_prompts

@@ -1,7 +1,7 @@
 """Interface of decoders, which sample completions: request, answer, base class, registry.
 
-A decoder is a class registered with `DECODERS.register("name")`. The built-in ones are in `builtin_decoders.py`; others
-are found like every plugin.
+A decoder is a class registered with `DECODERS.register("name")`. Those of the library are in
+`in_process_decoders.py`; others are found like every plugin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model.causal_lm_policy import CausalLM
     from .spec import LanguageSpec
 
-BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by builtin_decoders.py
+BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by in_process_decoders.py
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from ..mismatch import read_mismatch
 from ..rollout_schedule import Ints
 from ..tokens.minibatch_gradient import Timer, parts
 from ..tokens.policy_interface import TokenScores
-from ..training.policy_buffer import PolicyBuffer, SamplerCopies, matrices_of_blocks
+from ..training.policy_buffer import PolicyBuffer
+from ..training.sampler_copies import SamplerCopies, matrices_of_blocks
 from .answer_grading import Grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM

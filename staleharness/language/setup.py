@@ -12,7 +12,7 @@ from ..base.cancellation import report
 from ..base.console_log import LOGGER
 from ..base.system_info import memory
 from ..errors import UserError, shorten
-from .builtin_decoders import make_decoder
+from .in_process_decoders import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_preflight import check_memory

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.parsing import read_toml
-from ..base.text import listing
+from ..base.text_formatting import listing
 from ..base.typed_values import build
 from ..errors import UserError, nearest, shorten
 

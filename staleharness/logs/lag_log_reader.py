@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..errors import UserError, nearest, shorten
 from .framework_lag_metrics import (
     OVER,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..figures.captions import run_facts, scale
 from ..statistics.aggregate import COVERAGE, MIN_RUNS, coverage_text
 from ..statistics.claims.study_evidence import Evidence
@@ -18,7 +18,7 @@ from ..statistics.table import Table, extent
 from ..store.stored_run import StoredRun
 from ..store.study_runs import StudyRuns, overlap_with
 from ..study import without_version
-from .figure_results import GalleryFigure
+from .paper_figure_data import GalleryFigure
 from .paper_figure_specs import experiments
 
 DRAFT = "DRAFT, runs are missing"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import write_bytes
-from ..base.text import number, plural
+from ..base.text_formatting import number, plural
 from ..figures.leaderboard_tracks import draw_scores, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable

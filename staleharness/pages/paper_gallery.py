@@ -23,13 +23,13 @@ from pathlib import Path
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, write_bytes
 from ..base.parsing import user_path
 from ..base.reference_results import absent_results
-from ..base.text import invocation
+from ..base.text_formatting import invocation
 from ..errors import UserError
 from ..figures.table_markup import Sheet
 from .figure_provenance import DRAFT, figure_facts, run_lists, test_links
-from .figure_results import GalleryFigure, at_scale, load_figures
 from .gallery_index import TITLE, index_page, study_pages
 from .page_parts import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
+from .paper_figure_data import GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_verdict_summary import conclusion_on_page, summary_page
 from .verdict_text import claims_text, finding, planned_tests, test_rows, verdict_lines, verdict_on_page, verdict_words

@@ -9,12 +9,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.text import invocation
+from ..base.text_formatting import invocation
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import fill_numbers, tests_in_text
 from ..statistics.significance_and_power import holm_level
-from .figure_results import STUDY, GalleryFigure
 from .page_parts import anchor, picture, picture_file, read_page
+from .paper_figure_data import STUDY, GalleryFigure
 from .paper_figure_specs import Paper, PaperFigure
 from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_words
 

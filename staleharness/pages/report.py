@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from ..base import __version__
 from ..base.files import atomic_write, digest, read_json, remove_temporaries, tree_digest, write_bytes, write_json
-from ..base.text import columns_to_csv, rows_to_csv
+from ..base.table_formatting import columns_to_csv, rows_to_csv
 from ..figures.palette import styles, with_names
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve

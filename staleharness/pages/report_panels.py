@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import duration, number, plural, word
+from ..base.text_formatting import duration, number, plural, word
 from ..figures.palette import Style
 from ..statistics.method_labels import display_label, value_text
 from ..statistics.results import Results

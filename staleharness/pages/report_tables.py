@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.text import duration, number, word
+from ..base.text_formatting import duration, number, word
 from ..figures.palette import Style
 from ..statistics.scores import SCORES
 from ..statistics.table import AGGREGATES, Table, count, distinct_aggregates, is_published, raw_digits, retained_text

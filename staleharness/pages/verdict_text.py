@@ -10,7 +10,7 @@ from ..statistics.claims.claim_evaluation import ClaimResult
 from ..statistics.claims.claim_schema import verdict
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_tests_and_intervals import Contrast
-from .figure_results import GalleryFigure
+from .paper_figure_data import GalleryFigure
 
 RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
 UNSEEN = "not looked at yet"

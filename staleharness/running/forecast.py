@@ -18,7 +18,7 @@ import numpy as np
 
 from ..algorithm import make_algorithm
 from ..base.files import stamp
-from ..base.text import duration, megabytes, number
+from ..base.text_formatting import duration, megabytes, number
 from ..errors import UserError, type_and_message
 from ..lag import read_lag
 from ..spec import RunSpec

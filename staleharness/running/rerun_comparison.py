@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..base.console_log import LOGGER
-from ..base.text import listing, plural
+from ..base.text_formatting import listing, plural
 from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
 from ..store.run_grid import Cell, cell_of

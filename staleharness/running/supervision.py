@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.console_log import LOGGER
-from ..base.text import duration
+from ..base.text_formatting import duration
 from ..errors import UserError, shorten
 from .plan import PlannedRun
 from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import listing, span
+from ..base.text_formatting import listing, span
 from ..errors import UserError
 from ..logs.lag_log_reader import LagLog
 from ..pipeline.pipeline_summary import CapResult

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.parsing import without_n
-from ..base.text import word
+from ..base.text_formatting import word
 from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.text import listing, span
+from ..base.text_formatting import listing, span
 from ..logs.lag_log_reader import LagLog
 from .advice_per_method import MethodAdvice
 

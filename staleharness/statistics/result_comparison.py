@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import listing, plural
+from ..base.text_formatting import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL, improvement, pooled_iqm, rliable_interval

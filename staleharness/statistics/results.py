@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.reference_results import results_path
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..store import run_grid
 from ..store.run_grid import RunGrid, cell_of
 from ..store.run_selection import Filter, Settings, cell_filter, filter_runs

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.text import listing, plural
+from ..base.text_formatting import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import REPS, percentiles, resample, stable_seed
 from .method_labels import display_label

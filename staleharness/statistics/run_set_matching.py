@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.parsing import canonical_json
-from ..base.text import listing, plural, word
+from ..base.text_formatting import listing, plural, word
 from ..errors import UserError
 from ..store.run_grid import Cell, cell_of, describe_cell, drop_doubtful, flat_settings, grid
 from ..store.stored_run import StoredRun, with_newer_settings

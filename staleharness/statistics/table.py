@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import WIDTH, duration, fit, fixed_width, number, printable, rows_to_csv, wrap_lines
+from ..base.table_formatting import WIDTH, fit, fixed_width, rows_to_csv
+from ..base.text_formatting import duration, number, printable, wrap_lines
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import listing, number, plural
+from ..base.text_formatting import listing, number, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .row_diagnostics import lags_of, ledger_of, mean_lag

@@ -31,14 +31,14 @@ from ..base.files import (
 )
 from ..base.parsing import user_path
 from ..base.plugins import builtin_folder
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_trace_paths import BundleTraces, find_traces
-from .final_policy import POLICY
+from .numpy_policy import POLICY
 from .results_folder_checks import check_apart, check_readable, is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.parsing import is_empty, parse_assignments, split_list, user_path, whole_number, without_n
 from ..base.reference_results import results_path
-from ..base.text import listing, plural
+from ..base.text_formatting import listing, plural
 from ..errors import UserError, nearest, shorten
 from ..study import plain_env
 from .bundle_reader import is_packed

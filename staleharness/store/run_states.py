@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.console_log import LOGGER
 from ..base.files import read_json, try_lock
-from ..base.text import printable
+from ..base.text_formatting import printable
 from ..errors import shorten
 from .attempt_folders import LEASE, attempts_in, log_tail
 from .locks_and_leases import seems_alive

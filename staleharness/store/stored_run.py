@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.files import digest, parse_json, read_json, write_json
 from ..errors import UserError, type_and_message
 from .bundle_reader import arrow_table, is_packed, numeric_columns, read_arrow, read_job, trace_path
-from .final_policy import POLICY, StoredPolicy
+from .numpy_policy import POLICY, StoredPolicy
 from .record_schema import parse_record, record_problem
 
 if TYPE_CHECKING:

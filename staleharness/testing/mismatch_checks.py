@@ -19,7 +19,8 @@ from ..control.spec import ControlSpec
 from ..control.task import check_copies
 from ..errors import UserError
 from ..mismatch import MISMATCHES, Mismatch, Place, read_mismatch
-from ..training.policy_buffer import CopyTensors, SamplerCopies, Version, matrices_of_blocks
+from ..training.policy_buffer import Version
+from ..training.sampler_copies import CopyTensors, SamplerCopies, matrices_of_blocks
 from .check_runner import global_generators, parametrize, run_checks
 
 MismatchCheck = Callable[[Mismatch], None]

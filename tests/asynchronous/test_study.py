@@ -23,7 +23,7 @@ from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 from staleharness.trace import trace_bytes
 
-MODULES = "fit design collect compare figure page".split()
+MODULES = "fit_lag_models design collect compare figure page".split()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,9 @@ def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.
 
 
 def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(study: SimpleNamespace, tmp_path: Path) -> None:
-    model: Any = read_lag(study.fit.fit_pipeline(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16))
+    model: Any = read_lag(
+        study.fit_lag_models.fit_pipeline(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16)
+    )
     assert (model.capacity, model.max_lag, model.slots) == (3.0, 15, 2.0)
     # groups of two rows, of which the longer takes what was recorded
     sigma = np.sqrt(np.log1p(model.cv**2))
@@ -69,13 +71,13 @@ def test_slow_actors_of_the_trace_are_slow_slots(study: SimpleNamespace, tmp_pat
     """Actor 1 takes 12 ± 4 seconds and the others 3 ± 1: one deviation over the mean, but for the degrees of freedom.
     A fifth actor finished nothing."""
     path = trace(tmp_path / "t.parquet", lambda phase, place: (3.0 + phase % 3 - 1) * (4 if place == 1 else 1))
-    model: Any = read_lag(study.fit.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
+    model: Any = read_lag(study.fit_lag_models.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
     assert (model.slots, model.slow, model.slow_factor) == (1.25, 0.4, 4.0)
     times = [3.0 + phase % 3 - 1 for phase in range(5)]
     mean, deviation = np.mean(times), np.std(times) * np.sqrt(20 / 18)
-    row, spread = study.fit.row_times(mean / 1.5, deviation / 1.5, 2)
+    row, spread = study.fit_lag_models.row_times(mean / 1.5, deviation / 1.5, 2)
     assert (model.row_time, model.cv) == (pytest.approx(row, rel=1e-3), pytest.approx(spread / row, rel=1e-2))
-    plain: Any = read_lag(study.fit.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0]", 16))
+    plain: Any = read_lag(study.fit_lag_models.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0]", 16))
     assert (plain.slow, plain.slow_factor) == (0.0, 1.0)
 
 
@@ -104,8 +106,8 @@ def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespac
         demand = cell.recording().spec.demand
         one, two = (
             study.compare.distance(
-                simulate_lags(study.fit.fit_pipeline(real.trace, text, study.design.CAPACITY), demand),
-                study.fit.histogram(real),
+                simulate_lags(study.fit_lag_models.fit_pipeline(real.trace, text, study.design.CAPACITY), demand),
+                study.fit_lag_models.histogram(real),
             )
             for text in (load.replace(f"slow={read_lag(load).slow}", "slow=0"), load)
         )
@@ -114,7 +116,7 @@ def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespac
 
 @pytest.mark.parametrize(("mean", "deviation"), [(2.0, 0.3), (0.5, 0.6)])
 def test_a_group_of_one_row_takes_its_time(study: SimpleNamespace, mean: float, deviation: float) -> None:
-    assert study.fit.row_times(mean, deviation, 1) == pytest.approx((mean, deviation), rel=5e-3)
+    assert study.fit_lag_models.row_times(mean, deviation, 1) == pytest.approx((mean, deviation), rel=5e-3)
 
 
 def store_runs(lags: dict[str, int], phases: int = 40) -> StoredRun:
@@ -125,12 +127,12 @@ def test_the_buffer_of_equal_mean_lag_includes_the_filling_phase(study: SimpleNa
     """Against the mean of versions drawn in each phase, told one by one."""
     for capacity in (1, 2, 5, 40):
         means = [np.mean([phase - v for v in range(40) if 0 <= phase - v < capacity]) for phase in range(40)]
-        assert study.fit.uniform_mean(capacity, 40) == pytest.approx(np.mean(means))
+        assert study.fit_lag_models.uniform_mean(capacity, 40) == pytest.approx(np.mean(means))
         share = np.mean(means) / 39
         lags = {"0": round(1e6 * (1 - share)), "39": round(1e6 * share)}
-        assert study.fit.equal_mean(store_runs(lags)) == capacity
-    assert study.fit.mean_lag(store_runs({"0": 1, "3": 3})) == 2.25
-    assert study.fit.histogram(store_runs({"2": 1, "0": 3})) == [0.75, 0.0, 0.25]
+        assert study.fit_lag_models.equal_mean(store_runs(lags)) == capacity
+    assert study.fit_lag_models.mean_lag(store_runs({"0": 1, "3": 3})) == 2.25
+    assert study.fit_lag_models.histogram(store_runs({"2": 1, "0": 3})) == [0.75, 0.0, 0.25]
 
 
 @pytest.mark.parametrize("seed", range(4))

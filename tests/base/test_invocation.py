@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from staleharness.base import text
+from staleharness.base import text_formatting
 from staleharness.study import ask, read_study, study_file
 
 
 def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert text.invocation("figures", paper="vaco", fig="3") == "make figures PAPER=vaco FIG=3"
-    assert text.invocation("reproduce", dry=True) == "make reproduce DRY=1"
-    assert text.invocation("report", out="my results") == "make report OUT='my results'"
-    monkeypatch.setattr(text, "MAKEFILE", tmp_path / "Makefile")
-    assert text.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
-    assert text.invocation("reproduce", dry=True) == "staleharness reproduce --dry"
-    assert text.invocation("report", out="my results") == "staleharness report --out 'my results'"
+    assert text_formatting.invocation("figures", paper="vaco", fig="3") == "make figures PAPER=vaco FIG=3"
+    assert text_formatting.invocation("reproduce", dry=True) == "make reproduce DRY=1"
+    assert text_formatting.invocation("report", out="my results") == "make report OUT='my results'"
+    monkeypatch.setattr(text_formatting, "MAKEFILE", tmp_path / "Makefile")
+    assert text_formatting.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
+    assert text_formatting.invocation("reproduce", dry=True) == "staleharness reproduce --dry"
+    assert text_formatting.invocation("report", out="my results") == "staleharness report --out 'my results'"
 
 
 def test_a_built_in_study_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import staleharness as sh
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.store.final_policy import POLICY, StoredPolicy, from_bytes, to_bytes
+from staleharness.store.numpy_policy import POLICY, StoredPolicy, from_bytes, to_bytes
 from staleharness.store.stored_run import StoredRun, read_run
 from staleharness.task import find_env
 

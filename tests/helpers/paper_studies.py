@@ -11,7 +11,7 @@ from places import ROOT
 from results_helper import write_run
 
 from staleharness.pages import paper_figure_specs
-from staleharness.pages.figure_results import GalleryFigure, load_figures
+from staleharness.pages.paper_figure_data import GalleryFigure, load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import label_options, read_study_runs
 from staleharness.study import USUAL_LAG, Question

@@ -16,7 +16,7 @@ from sweeping import staleharness
 from staleharness.commands.advise import MARK
 from staleharness.figures import plot_layout, registry, score_retention
 from staleharness.pages import paper_gallery, report
-from staleharness.pages.figure_results import load_figures
+from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
 from staleharness.statistics.results import load

@@ -19,8 +19,8 @@ from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.language import task
 from staleharness.language.answer_grading import Grade
-from staleharness.language.builtin_decoders import TransformersDecoder, make_decoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request
+from staleharness.language.in_process_decoders import TransformersDecoder, make_decoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of

@@ -12,8 +12,8 @@ from needs import needs_compiler
 from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
-from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
+from staleharness.language.in_process_decoders import TransformersDecoder
 from staleharness.language.simulation import KEPT_CACHE
 from staleharness.mismatch import Place, read_mismatch
 from staleharness.training.loop import simulation_of

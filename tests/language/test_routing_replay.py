@@ -13,8 +13,8 @@ from torch import Tensor
 from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
-from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS
+from staleharness.language.in_process_decoders import TransformersDecoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.routing import ANY_EXPERT
 from staleharness.language.sampler import concatenate

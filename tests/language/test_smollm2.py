@@ -11,8 +11,8 @@ from gsm8k_rows import real_rows
 from needs import needs_extra
 from torch import Tensor
 
-from staleharness.language.builtin_decoders import make_decoder
 from staleharness.language.decoder_interface import Request
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from staleharness.language import batched_generation, static_decoding
-from staleharness.language.builtin_decoders import make_decoder
 from staleharness.language.decoder_interface import Decoded, Request
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, PaddedParts
 from staleharness.language.static_decoding import StaticBatch, capture_step

@@ -8,7 +8,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.pages import paper_gallery
 from staleharness.pages.figure_provenance import figure_facts
-from staleharness.pages.figure_results import load_figures
+from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import StudyRuns, label_options, read_study_runs
 

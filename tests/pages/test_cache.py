@@ -39,7 +39,7 @@ def edit(file: Path) -> None:
         ("statistics/normalisation.json", True, True),
         ("statistics/bootstrap.py", True, True),
         ("store/run_grid.py", True, True),
-        ("base/text.py", True, True),
+        ("base/text_formatting.py", True, True),
         ("running/sweep_event_loop.py", False, False),
     ],
 )

@@ -19,7 +19,7 @@ from staleharness.figures import (
     plot_layout,
     registry,
 )
-from staleharness.pages.figure_results import GalleryFigure, load_figures
+from staleharness.pages.paper_figure_data import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
 

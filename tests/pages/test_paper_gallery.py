@@ -11,7 +11,7 @@ from command_line import Cli
 from results_helper import write_grid
 
 from staleharness.pages import paper_gallery
-from staleharness.pages.figure_results import load_figures
+from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 
 Figures = Callable[..., tuple[int, str, str]]

@@ -13,7 +13,7 @@ from results_helper import write_grid, write_run
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
 from staleharness.pages.figure_provenance import figure_facts
-from staleharness.pages.figure_results import load_figures
+from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_text import verdict_on_page, verdict_words
 from staleharness.store.store import Store

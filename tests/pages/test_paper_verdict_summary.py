@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
-from staleharness.pages.figure_results import load_figures
+from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_verdict_summary import conclusion
 from staleharness.pages.verdict_text import verdict_on_page

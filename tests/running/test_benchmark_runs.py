@@ -18,7 +18,7 @@ from staleharness import api
 from staleharness.base import reference_results
 from staleharness.errors import UserError
 from staleharness.pages.leaderboard_page import write_page
-from staleharness.running import benchmark_runs, third_party_rows
+from staleharness.running import benchmark_runs, leaderboard_submission
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
 from staleharness.statistics.benchmark.protocol import look_rates
@@ -240,8 +240,8 @@ def test_runs_of_earlier_code_are_left_out_unless_they_are_a_row_too(place: Path
         earlier.append(replace(stored, record={**stored.record, "id": stored.id[::-1], "method": method}))
         earlier[-1].__dict__["curves"] = stored.curves
     previews = [run for run in earlier if run.seed == 0]
-    assert third_party_rows._complete_rows(protocol, "ADD=x", [*runs, *previews]) == runs
-    both_rows = third_party_rows._complete_rows(protocol, "ADD=x", [*runs, *earlier])
+    assert leaderboard_submission._complete_rows(protocol, "ADD=x", [*runs, *previews]) == runs
+    both_rows = leaderboard_submission._complete_rows(protocol, "ADD=x", [*runs, *earlier])
     with pytest.raises(UserError, match="its plugin was changed in between"):
         protocols.runs_by_row(protocol, both_rows)
 
@@ -357,10 +357,10 @@ def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
 def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
     run = Store(place / "out/toy").read_all()[0]
-    settings = {"bit-chain": third_party_rows._settings_of(protocol, "bit-chain")}
-    assert third_party_rows._difference(protocol, run, settings) is None
+    settings = {"bit-chain": leaderboard_submission._settings_of(protocol, "bit-chain")}
+    assert leaderboard_submission._difference(protocol, run, settings) is None
     older = {key: value for key, value in run.spec.items() if key != "fill_phases"}
-    found = third_party_rows._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
+    found = leaderboard_submission._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
     assert found == "fill_phases=0, but the protocol says 3"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from results_helper import ALGORITHMS, write_grid, write_run
 
-from staleharness.base.text import duration
+from staleharness.base.text_formatting import duration
 from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base.text import fit, fixed_width, number, span, wrap_lines
+from ...base.table_formatting import fit, fixed_width
+from ...base.text_formatting import number, span, wrap_lines
 
 if TYPE_CHECKING:
     from ...statistics.advice import Advice

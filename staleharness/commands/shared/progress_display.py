@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ...base.text import duration, printable
+from ...base.text_formatting import duration, printable
 from ...errors import shorten
 from ...running.plan import PlannedRun
 from ...running.sweep_event_loop import SweepListener

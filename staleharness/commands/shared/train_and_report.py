@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ... import api
 from ...base.files import make_subfolder
-from ...base.text import listing, plural, printable, table_width
+from ...base.table_formatting import table_width
+from ...base.text_formatting import listing, plural, printable
 from ...errors import UserError, nearest
 from ...statistics.results import Results
 from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto

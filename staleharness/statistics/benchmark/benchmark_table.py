@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.text import fixed_width, number, plural
+from ...base.table_formatting import fixed_width
+from ...base.text_formatting import number, plural
 from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from ..significance_and_power import ALPHA, results_key

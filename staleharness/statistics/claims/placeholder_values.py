@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.text import plural
+from ...base.text_formatting import plural
 from ...errors import UserError
 from ...study import without_version
 from ..aggregate import MIN_RUNS

@@ -11,7 +11,7 @@ from decoder_requests import noise, request, versions_of
 from language_fixtures import Policies
 from torch.nn import functional as F
 
-from staleharness.language.builtin_decoders import make_decoder
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import MATRICES, fused_weights, linear, prepack

@@ -14,8 +14,8 @@ from tiny_model import tiny_config
 from torch import Tensor
 
 from staleharness.language import batched_generation
-from staleharness.language.builtin_decoders import make_decoder
 from staleharness.language.decoder_interface import Decoded, Request
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model import scoring
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward

@@ -9,8 +9,8 @@ from decoder_requests import LENGTH, PROMPTS, noise, versions_of
 from language_fixtures import Policies
 from torch.nn import functional as F
 
-from staleharness.language.builtin_decoders import make_decoder
 from staleharness.language.decoder_interface import Request
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model import shared_prompt_cache
 from staleharness.language.model.kv_cache import MASK_VALUE, DistinctPrompts
 from staleharness.language.model.shared_prompt_cache import PromptRows, SharedPromptCache, length_batches

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from staleharness.language import batched_generation
 from staleharness.language.batched_generation import sample_cumulative
-from staleharness.language.builtin_decoders import make_decoder
 from staleharness.language.decoder_interface import Decoded
+from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.sampler import behaviour_logp, teacher_force

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.text import invocation
+from ..base.text_formatting import invocation
 from ..errors import UserError
 from ..statistics.aggregate import show_single_runs
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim

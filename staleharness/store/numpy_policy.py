@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import plural
+from ..base.text_formatting import plural
 from ..errors import UserError
 
 if TYPE_CHECKING:
