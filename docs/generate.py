@@ -178,7 +178,7 @@ def inactive_note(cls: type[Algorithm]) -> list[str]:
     names = [f"`{cls.name}`"] if cls().inactive(1) else []
     for key, value in alternatives(cls):
         try:
-            is_inactive = cls.from_options({key: value}).inactive(1)
+            is_inactive = cls(**{key: value}).inactive(1)
         except UserError:
             continue  # not valid without another option
         if is_inactive and not names:

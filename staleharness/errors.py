@@ -58,18 +58,15 @@ def missing_extra(feature: str, extra: str) -> UserError:
     )
 
 
-def _foreign_names() -> dict[str, str]:
-    """Map the name of a setting in other libraries to its name here."""
-    return tomllib.loads(Path(__file__).with_name("foreign_names.toml").read_text(encoding="utf-8"))
-
-
 def nearest(name: str, valid: Iterable[str], others: Iterable[str] = ()) -> str:
     """End of an error line: the nearest name if one is close, otherwise all of them.
 
     valid: the valid names. others: further candidates that are not listed."""
     names = sorted(valid)
     by_lower = {n.lower(): n for n in (*others, *names)}
-    translation = _foreign_names().get(name.lower(), "")
+    # names of settings in other libraries, each with its name here
+    foreign = tomllib.loads(Path(__file__).with_name("foreign_names.toml").read_text(encoding="utf-8"))
+    translation = foreign.get(name.lower(), "")
     if translation in by_lower:
         return f"did you mean {translation!r}?"
     completions = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]

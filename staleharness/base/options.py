@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_origin
 
-from ..errors import UserError, nearest, shorten
+from ..errors import UserError, shorten
 from .files import digest
 from .parsing import format_value, parse_assignments, parse_value, split_choice
 from .plugins import Registry
@@ -154,15 +154,6 @@ class Options:
         """Name -> `bool`, `int`, `float`, `str` or `Literal[...]` of each option."""
         hints = type_hints(cls)
         return {f.name: hints[f.name] for f in fields(cls)}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Create an instance with some options changed. Raises `UserError` for a bad name or value."""
-        types = cls.hyper_parameter_types()
-        for key in options:
-            if key not in types:
-                raise UserError(f"{cls.title()} has no hyper-parameter {key!r}; {nearest(key, types)}")
-        return cls(**options)
 
     @classmethod
     def usage(cls) -> str:

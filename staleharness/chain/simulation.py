@@ -92,7 +92,7 @@ class ChainSimulation(Simulation[Completions]):
 
     def __init__(self, spec: ChainSpec, task: ChainTask) -> None:
         super().__init__(spec, task)
-        p = start_of(task, spec)
+        p = _probability(task.start(spec), f"ENV={spec.env}: start", "above 0 and below 1", np.finfo(float).tiny)
         self.policy = BitPolicy(spec.horizon, math.log(p / (1.0 - p)), spec.device)
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
 
@@ -144,7 +144,8 @@ class ChainSimulation(Simulation[Completions]):
         p = self.policy.logits.detach().double().sigmoid().cpu().numpy()
         greedy = outcome_of(self.task, self.spec, (p >= 0.5)[None])
         lengths = {"sampled": [self.spec.horizon], "deterministic": [self.spec.horizon]}
-        returns = {"sampled": [probability_of(self.task, self.spec, p)], "deterministic": [float(greedy[0])]}
+        answer, where = self.task.success_probability(self.spec, p), f"ENV={self.spec.env}: success_probability"
+        returns = {"sampled": [_probability(answer, where, "from 0 to 1", 0.0)], "deterministic": [float(greedy[0])]}
         return Scores(returns, lengths, 0)
 
 
@@ -161,16 +162,6 @@ def outcome_of(task: ChainTask, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDA
             kind = f"an array of {answer.dtype} of shape {list(answer.shape)}"
         raise UserError(f"ENV={spec.env}: outcome returns {kind}; give an array of bool, here [{len(bits)}]")
     return answer
-
-
-def probability_of(task: ChainTask, spec: ChainSpec, p: NDArray[np.float64]) -> float:
-    """Return the probability of success when decisions are 1 with probabilities p [H]. Raises `UserError`."""
-    return _probability(task.success_probability(spec, p), f"ENV={spec.env}: success_probability", "from 0 to 1", 0.0)
-
-
-def start_of(task: ChainTask, spec: ChainSpec) -> float:
-    """Return the first policy's probability of a 1. Raises `UserError`."""
-    return _probability(task.start(spec), f"ENV={spec.env}: start", "above 0 and below 1", np.finfo(float).tiny)
 
 
 def _probability(answer: object, where: str, limits: str, least: float) -> float:

@@ -40,7 +40,8 @@ def script(shell: str) -> str:
 
     loader = jinja2.FileSystemLoader(TEMPLATES)
     environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters["quoted"] = _quote
+    # a word for zsh or fish, both of which take it literally except for quotes and backslashes
+    environment.filters["quoted"] = lambda text: "'" + text.replace("\\", "").replace("'", "’") + "'"
     template = environment.get_template(f"completion.{shell}.j2")
     names = {"summaries": summaries(), "options": options(), "values": values(), "arguments": arguments()}
     return template.render(names).rstrip()
@@ -110,9 +111,3 @@ def _short(text: str | None) -> str:
     """The beginning of a docstring, up to its first full stop, colon, semicolon or example; in whole words."""
     first = re.split(r"[.:;](?:\s|$)|,? e\.g\.", " ".join((text or "").split()))[0]
     return textwrap.shorten(first, WIDTH, placeholder=" …")
-
-
-def _quote(text: str) -> str:
-    """Quote a word for zsh or fish, both of which take it literally except for quotes and backslashes."""
-    plain = text.replace("\\", "").replace("'", "’")
-    return f"'{plain}'"

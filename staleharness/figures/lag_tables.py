@@ -157,7 +157,10 @@ def _is_plane(results: Results) -> bool:
 )
 def backward_forward(results: Results, table: Table) -> Sheet:
     """IQM over mean backward lag and gradient steps a phase, a map per method: score, interval and n in each cell."""
-    shapes = {run.label: _update_shape(run) for run in results}
+    shapes = {  # label -> gradient steps of a phase, its epochs, and minibatches of each
+        run.label: (forward_steps(run), int(run.spec.get("epochs", 1)), int(run.spec.get("minibatches", 1)))
+        for run in results
+    }
     methods = sorted({_method(label) for label in shapes})
     ks, ordered = results.grid.capacities, sorted(set(shapes.values()), reverse=True)
     lags = {k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks}
@@ -180,11 +183,6 @@ def backward_forward(results: Results, table: Table) -> Sheet:
         columns = [f"lag {number(lags[k], 1)}, K = {k}" for k in ks]
         blocks.append(Block(method, "forward ↑ backward →", columns, lines))
     return Sheet("Score over backward and forward lag", [about, run_facts(table)], blocks, table.draft)
-
-
-def _update_shape(run: StoredRun) -> tuple[int, int, int]:
-    """Gradient steps of a phase, its epochs, and minibatches of each."""
-    return forward_steps(run), int(run.spec.get("epochs", 1)), int(run.spec.get("minibatches", 1))
 
 
 def _row_name(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]]) -> str:

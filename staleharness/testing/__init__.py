@@ -37,7 +37,6 @@ from .task_checks import (
     check_chain_task,
     check_language_task,
     check_task,
-    is_language,
     parametrize_with_task_checks,
 )
 
@@ -60,7 +59,6 @@ __all__ = [
     "example_decisions",
     "example_trajectories",
     "gradient_coefficients",
-    "is_language",
     "parametrize_with_checks",
     "parametrize_with_lag_checks",
     "parametrize_with_mismatch_checks",

@@ -172,11 +172,6 @@ def check_language_task(family: type[LanguageTask], env: str, data: str = "") ->
     assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
 
 
-def is_language(family: type[Task]) -> bool:
-    """Return whether a family has prompts instead of environments."""
-    return issubclass(family, LanguageTask)
-
-
 HORIZONS = (1, 2, 5, 10)
 
 

@@ -64,7 +64,7 @@ def variants(name: str) -> list[Any]:
     made = [cls()]
     for key, hint in cls.hyper_parameter_types().items():
         if get_origin(hint) is Literal:
-            made += [cls.from_options({key: choice}) for choice in get_args(hint)]
+            made += [cls(**{key: choice}) for choice in get_args(hint)]
     return made
 
 

@@ -210,4 +210,4 @@ def test_a_number_below_zero_is_refused_in_one_line(name: str) -> None:
     for key, hint in cls.hyper_parameter_types().items():
         if hint is float:
             with pytest.raises(UserError, match=f"{name}: {key} must be"):
-                cls.from_options({key: -0.5})
+                cls(**{key: -0.5})

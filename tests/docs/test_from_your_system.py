@@ -23,7 +23,7 @@ def last_cells(text: str) -> list[str]:
 @pytest.mark.parametrize("text", last_cells(LOSSES))
 def test_each_translation_is_a_method_that_can_be_made(text: str) -> None:
     choice = parse_choice(text)
-    assert ALGORITHMS[choice.name].from_options(choice.options)
+    assert ALGORITHMS[choice.name](**choice.options)
 
 
 @pytest.mark.parametrize("text", last_cells(LAGS))

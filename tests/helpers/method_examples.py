@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 def make(name: str, **options: Any) -> Algorithm:
-    return ALGORITHMS[name].from_options(options)
+    return ALGORITHMS[name](**options)
 
 
 def examples(seed: int, spread: float, closed_form: bool = False) -> Decisions:

@@ -101,7 +101,7 @@ def benchmark_table(
         for row in rows
         if row.method in protocol.entries and row.kind in ("method", "control")
     }
-    runs_total = count_runs(protocol) // len(protocol.capacity) * len(missing)
+    runs_total = count_runs(protocol) * len(missing)
     return BenchmarkTable(
         track=protocol.track,
         version=protocol.version,

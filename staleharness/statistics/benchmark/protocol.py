@@ -169,10 +169,9 @@ def look_seeds(protocol: Protocol, quick: bool, one_rate: bool, algo: str | None
     return LOOK_SEEDS if quick else len(protocol.seeds) if one_rate else 0
 
 
-def count_runs(protocol: Protocol, look: int = 0) -> int:
-    """Number of runs of one method, those of the ladder included. look: seeds of a look, which has no ladder."""
-    runs_per_cell = look or len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
-    return runs_per_cell * len(protocol.env) * len(protocol.capacity)
+def count_runs(protocol: Protocol) -> int:
+    """Number of runs of one method, those of the ladder included, at one capacity."""
+    return (len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)) * len(protocol.env)
 
 
 def method_of(run: StoredRun) -> str:

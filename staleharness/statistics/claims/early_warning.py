@@ -130,7 +130,8 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
     def first_fall(values: Array) -> float:
         y = trailing_mean(values[after], window)
         best = np.fmax.accumulate(y)
-        return first_step(steps, (best > 0) & (y < share * best))
+        at = np.flatnonzero((best > 0) & (y < share * best))
+        return float(steps[at[0]]) if len(at) else math.nan
 
     return first_fall(column), first_fall(reward)
 
@@ -145,9 +146,3 @@ def trailing_mean(y: Array, window: int) -> Array:
     if len(y) < window:
         return np.empty(0)
     return np.asarray(np.lib.stride_tricks.sliding_window_view(y, window).mean(axis=-1))
-
-
-def first_step(steps: Array, condition: NDArray[np.bool_]) -> float:
-    """Step at which a condition [n] first holds, NaN where it never does."""
-    at = np.flatnonzero(condition)
-    return float(steps[at[0]]) if len(at) else math.nan
