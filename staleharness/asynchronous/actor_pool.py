@@ -231,7 +231,7 @@ class ActorPool:
         elif message is EOFError:
             self._handle_exit(member, group)
         else:
-            self._fail(RuntimeError(f"actor {member.number} failed: {message}"))
+            self._fail(message.error(member.number))
 
     def _handle_exit(self, member: _ActorProcess, group: int) -> None:
         """Remove a process that has ended, and replace it unless the run is closing."""

@@ -14,11 +14,14 @@ from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 from ..base.plugin_files import PATH_VARIABLE
+from ..base.plugins import plugin_line
+from ..errors import Diverged, UserError, one_line
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count
 from ..training.torch_setup import set_up_worker
 from .shared_weights import SharedWeights
 
+SAME_CLASS = (UserError, Diverged, MemoryError)  # errors of an actor that the learner raises as such
 LONGEST_SLEEP = 0.1  # seconds between two checks whether the run is over
 
 
@@ -121,6 +124,32 @@ class WeightFeed:
 
 
 @dataclass(frozen=True)
+class ActorFailure:
+    """Error of an actor as plain text, since an exception may not survive pickling."""
+
+    kind: str  # class
+    message: str
+    place: str  # in a plugin's file, `my_env.py, line 33`
+    traceback: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> ActorFailure:
+        """Describe an error that is being handled."""
+        kind = next((c for c in SAME_CLASS if isinstance(error, c)), type(error))
+        return cls(kind.__name__, str(error) or "no message", plugin_line(error), traceback.format_exc())
+
+    def error(self, number: int) -> Exception:
+        """Return the error for the learner to raise: of the same class where users know it, with the traceback of actor
+        `number` as a note."""
+        same = {c.__name__: c for c in SAME_CLASS}.get(self.kind)
+        place = f" ({self.place})" if self.place else ""
+        text = f"actor {number} failed: {self.kind}: {one_line(self.message)}{place}"
+        error = RuntimeError(text) if same is None else same(self.message)
+        error.add_note(f"in the process of actor {number}:\n{self.traceback}")
+        return error
+
+
+@dataclass(frozen=True)
 class ActorConfig:
     """Arguments with which a process is started; all of them can be sent to a new process.
 
@@ -149,7 +178,7 @@ def work(config: ActorConfig, channel: Connection) -> None:
         return
     except BaseException as error:
         with contextlib.suppress(OSError):
-            channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+            channel.send(ActorFailure.of(error))
 
 
 def serve(config: ActorConfig, channel: Connection) -> None:

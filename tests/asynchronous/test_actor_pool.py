@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from places import HELPERS, ROOT
 from races import pids, until
-from toy_actors import LENGTH, Toy, version
+from toy_actors import ERRORS, LENGTH, Toy, version
 
 from staleharness.asynchronous import actor_pool
 from staleharness.asynchronous.actor_pool import MAX_DEATHS, ActorPool, PoolConfig
@@ -24,6 +24,7 @@ from staleharness.asynchronous.group_lifecycle import Recorder
 from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
+from staleharness.running.worker import describe
 from staleharness.training.sample_ledger import Count, Ledger
 
 Start = Callable[..., ActorPool]
@@ -152,6 +153,25 @@ def test_an_os_error_in_an_environment_is_not_a_lost_learner(start: Start) -> No
     pool = start(Toy(end="no file"), actors=1)
     with pytest.raises(RuntimeError, match="actor 0 failed: FileNotFoundError: no floor"):
         pool.take(0)
+
+
+@pytest.mark.parametrize(("end", "kind"), ERRORS.items())
+def test_an_error_that_users_know_keeps_its_class(start: Start, end: str, kind: type[Exception]) -> None:
+    pool = start(Toy(end=end), actors=1)
+    with pytest.raises(kind) as caught:
+        pool.take(0)
+    assert str(caught.value) == f"{end}: see above"
+    (note,) = caught.value.__notes__
+    assert note.startswith("in the process of actor 0:\nTraceback") and "toy_actors.py" in note
+
+
+def test_an_error_of_an_actor_is_one_line(start: Start, tmp_path: Path) -> None:
+    pool = start(Toy(end="raise"), actors=1)
+    with pytest.raises(RuntimeError) as caught:
+        for phase in range(3):
+            pool.take(phase)
+    failure = describe(caught.value, tmp_path)
+    assert (failure["class"], failure["message"]) == ("RuntimeError", "actor 0 failed: ValueError: the floor is wet")
 
 
 @pytest.mark.parametrize("end", ["never opens", "exit"])

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from staleharness.asynchronous.actor_process import WeightFeed
+from staleharness.errors import Diverged, UserError
 from staleharness.training.policy_buffer import Version
 
 LENGTH = 5
+ERRORS = {"mistake": UserError, "not finite": Diverged, "no memory": MemoryError}
 
 
 def version(phase: int, size: int = 8) -> Version:
@@ -31,7 +33,8 @@ class Toy:
     """Rows of `LENGTH` decisions; says what it was asked and which weights it had. It may end in several ways."""
 
     seconds: float = 0.0  # of a decision
-    end: str = ""  # "raise", "no file", "exit", "never opens", "killed" (number 0 alone, in its first group), "waits"
+    # a key of `ERRORS`, "raise", "no file", "exit", "never opens", "killed" (number 0, in its first group), "waits"
+    end: str = ""
     number: int = -1
 
     def __call__(self, number: int) -> Toy:
@@ -53,6 +56,8 @@ class Toy:
             time.sleep(self.seconds)
         if self.end == "raise" and nth == 2:
             raise ValueError("the floor is wet")
+        if self.end in ERRORS:
+            raise ERRORS[self.end](f"{self.end}: see above")
         if self.end == "no file":
             raise FileNotFoundError("no floor")
         if self.end == "exit" and nth == 2:
