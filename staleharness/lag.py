@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .base.options import Options, build_choice, canonical_text, parse_choice_of, path_digests, values_before
 from .base.options import option as option
+from .base.parsing import split_at_last_slash
 from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, one_line, shorten
@@ -122,6 +123,11 @@ class LagModel(Options):
     longest: ClassVar[str] = ""
     """Hint in the error line where the buffer is smaller than the model's largest lag."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if text := getattr(self, "of", ""):  # one model has one text, and a file in it an absolute path
+            object.__setattr__(self, "of", read_lag(text).text)
+
     @classmethod
     def check_class(cls, where: str) -> None:
         super().check_class(where)
@@ -155,9 +161,10 @@ class LagModel(Options):
     @property
     def identity(self) -> str:
         """Text of the model in run ids: `text`, with the digest of a file in place of its name."""
-        text = canonical_text(self, path_digests(self, f"LAG={self.name}"))
-        inner = self.parts()[-1]  # may name a file
-        return text if inner is self else text.replace(inner.text, inner.identity)
+        digests, (_, *inner) = path_digests(self, f"LAG={self.name}"), self.parts()
+        if inner and inner[0].identity != canonical_text(inner[0]):  # a file is named in it
+            digests["of"] = inner[0].identity
+        return canonical_text(self, digests)
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""
@@ -243,7 +250,7 @@ def read_lag(text: str) -> LagModel:
 
     Raises `UserError`.
     """
-    inside, last = _last_slash(text)
+    inside, last = split_at_last_slash(text)
     where = f"LAG={shorten(text)}"
     if inside and (wrapper := parse_choice_of(last, LAGS, "LAG")) and "of" in wrapper[0].hyper_parameter_types():
         return build_choice(wrapper[0], {**wrapper[1], "of": inside}, where, wrapper[0].title())
@@ -288,13 +295,3 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
-
-
-def _last_slash(text: str) -> tuple[str, str]:
-    """Split at the last `/` outside of brackets; the first part is empty where there is none."""
-    depth = 0
-    for i in range(len(text) - 1, -1, -1):
-        depth += (text[i] == "]") - (text[i] == "[")
-        if text[i] == "/" and depth == 0:
-            return text[:i], text[i + 1 :]
-    return "", text

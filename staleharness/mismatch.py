@@ -130,10 +130,13 @@ def mismatch_text(models: Sequence[Mismatch]) -> str:
 
 
 def mismatch_hash(text: str) -> str:
-    """Return the hash of the models' files and of the files that their options name, so that an edit expires their
-    runs; empty without models."""
-    hashes = []
-    for model in read_mismatch(text):
-        digests = path_digests(model, model.title()).values()
-        hashes.append(":".join([source_hash(type(model), active_options(model)), *digests]))
-    return "+".join(hashes)
+    """Return the hash of the models' files, so that an edit expires their runs; empty without models."""
+    return "+".join(source_hash(type(model), active_options(model)) for model in read_mismatch(text))
+
+
+def mismatch_identity(text: str) -> str:
+    """Return the text of models in run ids, with the digest of a file in place of its name; empty where that is their
+    usual text."""
+    models = read_mismatch(text)
+    digests = [path_digests(model, model.title()) for model in models]
+    return "+".join(map(canonical_text, models, digests)) if any(digests) else ""

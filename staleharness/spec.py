@@ -205,13 +205,14 @@ class RunSpec:
         lag: str = "",
         hyper: Mapping[str, Any] | None = None,
         mismatch_hash: str = "",
+        mismatch: str = "",
     ) -> str:
         """Return the id of the run, 12 hex digits.
 
         The plugins' own files count, so editing `spo.py` expires SPO's runs and no others. `lag_hash`: hash of the lag
         model's file, if any. `lag`: text that identifies the lag model, if not its own text (`lag_identity`).
-        `mismatch_hash`: of the mismatch models' files, if any (`mismatch.mismatch_hash`). `hyper`: the hyper-parameters
-        that count, if not all (`algorithm.identity`)."""
+        `mismatch_hash`, `mismatch`: the same of the mismatch models. `hyper`: the hyper-parameters that count, if not
+        all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity_spec = {k: v for k, v in identity_spec.items() if k not in self.outside_id}
@@ -223,6 +224,7 @@ class RunSpec:
         }
         identity |= {"corrections": corrections} if (corrections := sorted(self.corrections())) else {}
         identity["spec"] |= {"lag": lag} if lag else {}
+        identity["spec"] |= {"mismatch": mismatch} if mismatch else {}
         identity |= {"lag_file": lag_hash} if lag_hash else {}
         identity |= {"mismatch_file": mismatch_hash} if mismatch_hash else {}
         return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]

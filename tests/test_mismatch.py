@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from staleharness.control.collector import temperature_of
 from staleharness.errors import UserError
-from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_text, read_mismatch
+from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_identity, mismatch_text, option, read_mismatch
 from staleharness.running.plan import Plan, plan
 from staleharness.study import ask
 from staleharness.training.policy_buffer import PolicyBuffer, Version
@@ -320,3 +321,26 @@ def test_every_model_has_a_summary_and_changes_something() -> None:
         cls = MISMATCHES[name]
         assert cls.changes_weights() or cls.changes_logits()
     assert math.isclose(read_mismatch("sampling:0.8")[0].temperature, 0.8)
+
+
+@dataclass(frozen=True)
+class Scale(Mismatch):
+    """Multiplies by a number in a file."""
+
+    table: str = option("", path=True)
+
+    def matrix(self, weight: Tensor, place: Place) -> Tensor:
+        return weight.clone()
+
+
+def test_a_file_counts_by_content_not_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(MISMATCHES)
+    monkeypatch.setattr(MISMATCHES, "_classes", {**MISMATCHES._classes, "scale": Scale})
+    monkeypatch.setattr(Scale, "name", "scale")
+    for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name).write_text(text)
+    texts = [f"scale[table={tmp_path}/{name}]" for name in "abc"]
+    asked = {"env": "Hopper", "k": "2", "algo": "ppo_clip", "seeds": "1"}
+    a, b, c = (plan(ask(**asked, mismatch=f"fp8+{text}")).runs[0].run_id for text in texts)
+    assert a == b != c
+    assert mismatch_identity("fp8") == mismatch_identity("none") == ""

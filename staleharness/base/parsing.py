@@ -38,6 +38,16 @@ def split_choice(text: str) -> tuple[str, str | None, str | None] | None:
     return match and (match[1], match[2], match[3])
 
 
+def split_at_last_slash(text: str) -> tuple[str, str]:
+    """Split at the last `/` outside of brackets; the first part is empty where there is none."""
+    depth = 0
+    for i in range(len(text) - 1, -1, -1):
+        depth += (text[i] == "]") - (text[i] == "[")
+        if text[i] == "/" and depth == 0:
+            return text[:i], text[i + 1 :]
+    return "", text
+
+
 def parse_choice(text: str) -> PluginChoice:
     """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text.
 

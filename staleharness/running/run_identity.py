@@ -26,14 +26,13 @@ class RunIds:
     def __init__(self) -> None:
         self._source_hash: Callable[..., str] = functools.cache(source_hash)
         self._lag = functools.cache(lambda text: (lag_hash(text), lag_identity(text)))
-        self._mismatch = functools.cache(mismatch.mismatch_hash)
+        self._mismatch = functools.cache(lambda text: (mismatch.mismatch_hash(text), mismatch.mismatch_identity(text)))
 
     def of(self, spec: RunSpec, family: type[Task]) -> str:
         """Return the id of a run."""
         method = make_algorithm(spec)
         hashes = self._source_hash(type(method), active_options(method)), self._source_hash(family)
-        identity, mismatches = algorithm.identity(method), self._mismatch(spec.mismatch)
-        return spec.run_id(*hashes, *self._lag(spec.lag), identity, mismatches)
+        return spec.run_id(*hashes, *self._lag(spec.lag), algorithm.identity(method), *self._mismatch(spec.mismatch))
 
 
 def run_id(spec: RunSpec, family: type[Task]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import Changed, UserError
-from staleharness.lag import LAGS, LagModel, cached_schedule, keep, parse_lag, read_lag
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, cached_schedule, keep, option, parse_lag, read_lag
 from staleharness.rollout_schedule import Demand, Schedule
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.plugin_listing import as_text, catalogue
@@ -246,3 +246,44 @@ def test_a_malformed_schedule_is_one_line(changes: dict[str, Any] | None, words:
 
     with pytest.raises(UserError, match=words):
         cached_schedule(Plan(), "", Demand(phases=2, groups=2, rows=1, length=7, seed=0))
+
+
+@dataclass(frozen=True)
+class Around(LagModel):
+    """A wrapper that names a file itself."""
+
+    of: str = "uniform"
+    table: str = option("", path=True)
+
+    def assign(self, draw: Draw) -> Assignment:
+        return read_lag(self.of).assign(draw)
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        return read_lag(self.of).probabilities(phase, capacity)
+
+
+@pytest.mark.parametrize("outer", ["{}/cap:3", "sync[every=3,of={}]", "around[of={}]", "around[of={}/sync:5]"])
+@pytest.mark.parametrize("inner", ["around[table={}]", "log[tail=cut,file={}]", "around[of=around[of=log:{}]]"])
+def test_files_at_any_depth_count_by_content(
+    inner: str, outer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(LAGS)
+    monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "around": Around})
+    monkeypatch.setattr(Around, "name", "around")
+    monkeypatch.chdir(tmp_path)
+    for name, lag in (("a", 1), ("b", 1), ("c", 2)):
+        (tmp_path / f"{name}.csv").write_text(f"lag\n{lag}\n")
+    texts = [outer.format(inner.format(name)) for name in ("a.csv", f"{tmp_path}/a.csv", "b.csv", "c.csv")]
+    models = [read_lag(text) for text in texts]
+    assert models[0] == models[1] and str(tmp_path) in models[0].text
+    assert models[0].identity == models[2].identity != models[3].identity and str(tmp_path) not in models[0].identity
+
+
+def test_a_wrapper_has_one_text_for_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    list(LAGS)
+    monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "around": Around})
+    monkeypatch.setattr(Around, "name", "around")
+    texts = ["geometric:0.50/around", "around[of=geometric[decay=0.5]]", "around:geometric:.5"]
+    assert {read_lag(text).text for text in texts} == {"around:geometric:0.5"}
+    with pytest.raises(UserError, match="'unifrm' is not a lag model"):
+        read_lag("around[of=unifrm]")
