@@ -35,6 +35,8 @@ def unsupported_space(observations: object, actions: object) -> str | None:
         return f"observations {observations}; {hint}"
     if not is_vector(actions) and not isinstance(actions, Discrete):
         return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
+    if getattr(actions, "shape", None) == (0,) or getattr(actions, "n", None) == 1:
+        return f"actions {actions}, which leave no choice; give a Box of at least 1 number, or Discrete of 2"
     return None
 
 

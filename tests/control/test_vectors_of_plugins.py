@@ -204,6 +204,12 @@ def test_unsupported_spaces_are_one_line_in_plan_and_run(which: str, space: Any)
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(1), spaces.Box(-1.0, 1.0, (0,))], ids=str)
+def test_a_space_of_one_action_is_refused(space: Any) -> None:
+    with pytest.raises(UserError, match=r"has actions .*, which leave no choice"):
+        type("Chosen", (OfSpaces,), {"taken": space}).try_out("odd")
+
+
 def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureFixture) -> None:
     OfSpaces.try_out("odd")
     (line,) = caplog.messages
