@@ -10,6 +10,8 @@ VENV = .venv
 PYTHON = $(VENV)/bin/python
 STALEHARNESS = $(PYTHON) -m staleharness
 STAMP = $(VENV)/staleharness-setup.json
+$(if $(strip $(VENV)),,$(error VENV= is empty; name a folder, or leave it out))
+$(if $(word 2,x$(VENV)x),$(error VENV=$(VENV) has a blank in it; name a folder without one))
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
@@ -19,6 +21,8 @@ SWITCHES = DRY LIST PROBE JSON RESTART QUICK ONE_RATE
 OFF = 0 no No NO off Off OFF false False FALSE
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
+# the value of a variable that is given, or else nothing
+value_of = $(if $(call given,$(1)),$(value $(1)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
 # `--env="$ARG_ENV"` for each value given, `--dry` for each switch that is on.
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
@@ -38,7 +42,7 @@ options = $(call refuse,$(1),$(2))$(call flags,$(1))
 # An unset shell variable (DRY=$UNSET) must not start a sweep where a look was asked for.
 $(foreach v,$(call given,$(SWITCHES)),$(if $(strip $(value $v)),,$(error $v= is empty; give $v=1, or leave it out)))
 
-unexport $(VALUES) $(SWITCHES) $(SETUP_VALUES) VENV ARGS STALEHARNESS
+unexport $(VALUES) $(SWITCHES) $(SETUP_VALUES) VENV ARGS STALEHARNESS $(addprefix ARG_,$(VALUES))
 define pass
 ARG_$(1) := $$(value $(1))
 export ARG_$(1)
@@ -59,15 +63,15 @@ also = grep -qs '"extras": "[^"]*$(1)' "$(STAMP)" || $(INSTALL) --also=$(1)
 LLM = $(call also,llm)
 SMOLLM2 = $(call also,smollm2)
 TOKENS = word-problems gsm8k
-is_on = $(filter-out $(OFF),$(if $(call given,$(1)),$(value $(1))))
+is_on = $(filter-out $(OFF),$(call value_of,$(1)))
 dry = $(strip $(foreach v,DRY LIST PROBE,$(call is_on,$v)))
 # what carries runs out elsewhere
-ELSEWHERE = $(if $(dry),:,$(if $(filter ray,$(if $(call given,RUNNER),$(value RUNNER))),$(call also,ray),:))
+ELSEWHERE = $(if $(dry),:,$(if $(filter ray,$(call value_of,RUNNER)),$(call also,ray),:))
 # the same where a file that is named in an argument of make asks for a language task
 LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= RUNNER= OUT= RESTART=1 DRY=1 LIST=1 JSON=1
-	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL))$(findstring smollm2,$(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
+	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(call value_of,ENV)))),$(if $(filter smollm2,$(call value_of,MODEL))$(findstring smollm2,$(call value_of,PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) sweep $(call options,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON RESTART)
 

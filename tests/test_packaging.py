@@ -218,6 +218,7 @@ def test_names_in_the_users_shell_do_not_leak_in(program):
     names += ["VENV", "PY", "TORCH", "EXTRAS", "PYTHON", "STALEHARNESS"]
     shell = dict.fromkeys(names, "leaked")
     assert program("sweep", "K=4", **shell)[0] == ["sweep", "--k=4"]
+    assert program("new", "NAME=x", **shell, ARG_KIND="leaked")[0] == ["new", "algorithm", "x"]
 
 
 @needs_make
@@ -334,6 +335,37 @@ def test_a_target_installs_its_extra_and_a_dry_run_none(target, extra):
     assert (f"--also={extra}" in said) if extra else ("--also" not in said)
     if target[0] != "export":
         assert "--also" not in make("-n", *target, "DRY=1").stdout
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("shell", "arguments", "extra"),
+    [
+        ({"ENV": "word-problems"}, [], ""),
+        ({"SPEC": "experiments/smollm2_lag.toml"}, [], ""),
+        ({"MODEL": "smollm2"}, ["ENV=word-problems"], "llm"),
+        ({"PRESET": "smollm2_gsm8k"}, ["ENV=gsm8k"], "llm"),
+    ],
+)
+def test_a_name_in_the_users_shell_installs_no_extra(shell, arguments, extra):
+    said = make("-n", "sweep", "K=1", *arguments, **shell).stdout
+    assert re.findall(r"--also=(\w+)", said) == ([extra] if extra else [])
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("a b", "VENV=a b has a blank in it; name a folder without one"),
+        ("a ", "VENV=a  has a blank in it; name a folder without one"),
+        ("", "VENV= is empty; name a folder, or leave it out"),
+    ],
+)
+@pytest.mark.parametrize("target", ["status", "setup", "distclean"])
+def test_an_environment_folder_with_a_blank_is_refused(target, folder, problem):
+    done = make("-n", target, f"VENV={folder}")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "") and line.endswith(f"*** {problem}.  Stop.")
 
 
 @needs_make
