@@ -60,9 +60,10 @@ class Estimate:
         return f"{megabytes(self.bytes)} of disk" + meanwhile * (self.checkpoints > self.bytes)
 
 
-def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool = False) -> Estimate:
+def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool | None = None) -> Estimate:
     """Estimate the wall time of the missing runs, `jobs` at a time, and their disk space. Speeds are those of similar
-    runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here."""
+    runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here. probe: None where the
+    command has no such option."""
     seconds, sources = 0.0, Counter[str]()
     space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
     speeds: dict[Any, tuple[float, float] | None] = {}  # training steps per second, and seconds of evaluations
@@ -77,9 +78,8 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                 checkpoint = max(checkpoint, similar.checkpoint)
         if (speed := speeds[kind]) is None:
             if not probe:
-                return Estimate(
-                    None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures the speed"
-                )
+                hint = "" if probe is None else "; --probe (PROBE=1) measures the speed"
+                return Estimate(None, space, f"no stored run is like those on {env}{hint}")
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run's log repeats them
