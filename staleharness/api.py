@@ -221,7 +221,7 @@ def benchmark(
             raise KeyboardInterrupt(f"stopped with {result.missing} runs to go")
         lost = {key: event for key, event in result.failed.items() if event["class"] != DIVERGED}
         if lost:
-            lines = [f"{event['label']}: {event['class']}: {event['message']}" for event in lost.values()]
+            lines = [f"{event['run']}: {event['class']}: {event['message']}" for event in lost.values()]
             raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, Results.of(result.runs))
     return table_of(protocol, result, others, store, look)[0]
 

@@ -46,7 +46,7 @@ def handle(command: Command) -> int:
     from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for
-    from .shared.train_and_report import runner_of
+    from .shared.train_and_report import print_failure, runner_of
 
     protocol = read_protocol(command.track)
     if command.algo is None and command.add is None:
@@ -82,8 +82,8 @@ def handle(command: Command) -> int:
             look,
             command.restart,
         )
-        for failure in result.failed.values():
-            print(f"failed: {failure['label']}: {failure['class']}: {failure['message']}", file=sys.stderr)
+        for run_id, failure in result.failed.items():
+            print_failure(store, run_id, failure["run"], failure)
         if result.interrupted:
             print(f"stopped with {plural(result.missing, 'run')} to go; the same command resumes", file=sys.stderr)
             if command.json:

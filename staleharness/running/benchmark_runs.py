@@ -110,14 +110,14 @@ class BenchmarkRuns:
 
     name: str = ""  # of the row; empty: none
     runs: list[StoredRun] = field(default_factory=list)
-    failed: dict[str, dict[str, str]] = field(default_factory=dict)  # id -> {label, class, message}
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> {run, class, message, log_tail}; run: name
     interrupted: bool = False
     missing: int = 0
     divergences: dict[tuple[str, int], set[ProtocolPlace]] = field(default_factory=dict)  # as `Divergences`
 
     def add_failure(self, protocol: Protocol, run: PlannedRun, event: Mapping[str, Any]) -> None:
         """Record how a run failed."""
-        self.failed[run.run_id] = {"label": run.label, "class": event["class"], "message": event["message"]}
+        self.failed[run.run_id] = {**event, "run": run.text}
         place = protocol.place_of_spec(run.spec.to_dict())
         if event["class"] == DIVERGED and place is not None:
             label = without_options(run.label, "learning_rate")

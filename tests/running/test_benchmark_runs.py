@@ -18,7 +18,7 @@ from staleharness import api
 from staleharness.base import reference_results
 from staleharness.errors import UserError
 from staleharness.pages.leaderboard_page import write_page
-from staleharness.running import benchmark_runs, leaderboard_submission
+from staleharness.running import benchmark_runs, forecast, leaderboard_submission
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
 from staleharness.statistics.benchmark.protocol import look_rates
@@ -437,6 +437,39 @@ def test_a_benchmark_that_is_stopped_prints_json(place: Path, monkeypatch: pytes
     monkeypatch.setattr(benchmark_runs, "run_method", lambda *arguments: runs)
     done = staleharness("benchmark", "--algo=ppo_clip", "--track=toy", f"--out={place / 'page'}", "--json")
     assert done.returncode == 130 and json.loads(done.stdout) == {"stopped": True, "missing": 3}
+
+
+FAILS = """d: Decisions) -> PolicyLoss:
+        if d.lag.max() > 0:
+            raise OSError("the disk is full")"""
+
+
+def test_a_failure_names_its_run_and_the_log(place: Path) -> None:
+    body = MINE.replace('"mine"', '"mine_fails"').replace("d: Decisions) -> PolicyLoss:", FAILS)
+    (place / "fails.py").write_text(body)
+    out = place / "fails"
+    done = staleharness(
+        "benchmark", "--algo=mine_fails", "--track=toy", f"--plugin={place / 'fails.py'}", f"--out={out}", "--quick"
+    )
+    lines = done.stderr.splitlines()
+    places = [i for i, line in enumerate(lines) if line.startswith("failed: ")]
+    assert len(places) == 2
+    for seed, i in enumerate(places):
+        name = f"mine_fails[learning_rate=0.3] bit-chain K=4 seed {seed}"
+        assert lines[i].startswith(f"failed: {name}: OSError: the disk is full")
+        assert lines[i + 1].startswith("        log: ")
+        assert "the disk is full" in Path(lines[i + 1].partition("log: ")[2]).read_text()
+    with pytest.raises(api.RunsFailed, match=r"mine_fails\[learning_rate=0.3\] bit-chain K=4 seed 0: OSError") as error:
+        api.benchmark("mine_fails", track="toy", plugin=place / "fails.py", out=out, quick=True)
+    assert {*next(iter(error.value.failed.values()))} >= {"class", "message", "log_tail"}
+
+
+def test_the_estimate_names_only_options_of_the_command(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "similar_runs", lambda *_: None)
+    words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'dry'}")
+    done = staleharness(*words, "--dry", "--quick")
+    assert done.returncode == 0
+    assert done.stderr.strip().endswith("no estimate of the time: no stored run is like those on bit-chain")
 
 
 def test_the_command_without_a_method_says_what_to_give(place: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -102,8 +102,7 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
     results = Results.of(runs)
     table, page = publish(command, store, plan.name, plan.title, results, expected, failures, reference)
     for run, failure in zip(failed_runs, failures, strict=True):
-        print(printable(f"failed: {run.text}: {failure['class']}: {failure['message']}"), file=sys.stderr)
-        print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
+        print_failure(store, run.run_id, run.text, failure)
     if outcome.interrupted:
         left = len(plan.runs) - len(runs)
         print(f"stopped with {plural(left, 'run')} to go; the same command resumes: {command_line()}", file=sys.stderr)
@@ -116,6 +115,12 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
     if {failure["class"] for failure in failures} == {UserError.__name__}:
         return 2  # a user error that planning cannot detect
     return 1 if len(runs) < len(plan.runs) else 0
+
+
+def print_failure(store: Store, run_id: str, name: str, failure: Mapping[str, Any]) -> None:
+    """Print on stderr which run failed, why, and where its log is."""
+    print(printable(f"failed: {name}: {failure['class']}: {failure['message']}"), file=sys.stderr)
+    print(f"        log: {store.latest_attempt(run_id) / 'log.txt'}", file=sys.stderr)
 
 
 def _expected(run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
