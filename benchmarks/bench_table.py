@@ -3,9 +3,9 @@
     python benchmarks/bench_table.py FILE
 
 Each benchmark prints its rows by `show`, and appends them to the file that BENCH_TABLE names, if any; `make bench`
-prints that file once all have run, and exits with 1 if a limit is not kept. A value is a ratio where its unit is `x`,
-otherwise seconds or megabytes. A limit of the form `<= 10` or `>= 0.7` is checked, and a value beyond it is marked;
-other limits are a bound in words.
+prints that file once all have run, and exits with 1 if a limit is not kept. A value is a ratio where its unit is `x`
+(the median), otherwise seconds (the least, which a busy machine moves least) or megabytes (the largest). A limit of the
+form `<= 10` or `>= 0.7` is checked, and a value beyond it is marked; other limits are a bound in words.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+STATISTICS = "ratios are medians, seconds the smallest value, memory the largest"
 HEAD = f"{'what':<58}{'value':>12}{'spread':>20}{'n':>4}  limit"
 
 
@@ -49,7 +50,7 @@ def holds(value: float, limit: str) -> bool:
 def main(path: str) -> int:
     """Print the table; returns 1 where a limit is not kept or a benchmark failed, else 0."""
     rows = Path(path).read_text(encoding="utf-8")
-    print("\n" + HEAD + "\n" + rows, end="")
+    print(f"\n{STATISTICS}\n{HEAD}\n{rows}", end="")
     return int(any(line.endswith(("NOT KEPT", ": failed")) for line in rows.splitlines()))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from needs import require_extra
@@ -16,9 +18,19 @@ require_extra("llm")
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+import acting  # noqa: E402
 import bench_table  # noqa: E402
 import checkpoints  # noqa: E402
+import generating  # noqa: E402
 import gpu  # noqa: E402
+import in_flight  # noqa: E402
+import mismatch  # noqa: E402
+import reading  # noqa: E402
+import start  # noqa: E402
+import stepping  # noqa: E402
+import sweeps  # noqa: E402
+import training  # noqa: E402
+import trl_grpo  # noqa: E402
 
 
 def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
@@ -101,6 +113,83 @@ def test_rows_of_all_benchmarks_are_one_table(
 def test_bench_exits_with_1_if_a_row_breaks_its_limit(tmp_path: Path, row: str, code: int) -> None:
     (table := tmp_path / "bench.txt").write_text(f"training / cleanrl  2 x  1  physics alone: 7 x\n{row}\n")
     assert bench_table.main(str(table)) == code
+
+
+def test_the_table_says_what_a_value_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (table := tmp_path / "bench.txt").write_text("list  0.35 s  7  <= 0.5\n")
+    bench_table.main(str(table))
+    assert "ratios are medians, seconds the smallest value, memory the largest\n" in capsys.readouterr().out
+
+
+def page_rows() -> dict[str, tuple[str, str]]:
+    """Rows of the page of speeds: measurement -> (value, limit)."""
+    page = (Path(__file__).resolve().parents[1] / "docs/performance.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    return {row[0]: (row[1], row[-1]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("what", "limit"),
+    [
+        ("the same with `learner=native`, to CleanRL", f"at least {training.BARS['native', 'cleanrl']:g}"),
+        ("the same with `learner=compiled`", f"at least {training.BARS['compiled', 'cleanrl']:g}"),
+        ("the same, `learner=compiled` to sbx", f"at least {training.BARS['compiled', 'sbx']:g}"),
+        ("the geometry of a default sweep", f"at least {training.LEAST_OF_A_SWEEP:g}"),
+        ("the same, `learner=compiled` to torch", f"at least {training.LEAST_OF_A_SWEEP:g}"),
+        ("a vector step of 500 Hoppers", f"at most {acting.MOST:g} "),
+        ("a sweep to the same training loops", f"at most {1 + sweeps.MAX_OVERHEAD:g}"),
+        ("two workers to one", f"at least {sweeps.LEAST_SPEEDUP:g}"),
+        (
+            "the same with `learner=native`, wall",
+            f"at least {trl_grpo.LEAST:g}; {trl_grpo.LEAST_LARGE:g}, 2 (processor time)",
+        ),
+        ("sampling from SmolLM2-135M with `decoder=native`", f"at least {generating.LEAST:g}"),
+        ("a phase of word-problems", f"at most {in_flight.MOST:g} "),
+        ("a phase with `MISMATCH=int4`", f"at most {mismatch.MOST:g} "),
+        ("a sweep's first line", f"{start.PATIENCE:g} s"),
+        ("planning 10,000 runs", f"{sweeps.LIMITS['plan']:g} s, {sweeps.MAX_MEMORY:g} MB"),
+        ("report of 1,000 runs", f"{reading.LIMITS[1000]:g} s; {reading.LIMITS[10_000]:g} s, {sweeps.MAX_MEMORY:g} MB"),
+        ("figures of VACO", f"{reading.GALLERY:g} s"),
+    ],
+)
+def test_the_page_has_the_limits_that_make_bench_enforces(what: str, limit: str) -> None:
+    (found,) = (row[1] for name, row in page_rows().items() if name.startswith(what))
+    assert f"{found} ".startswith(limit) or found == limit
+
+
+def test_the_values_on_the_page_keep_their_limits() -> None:
+    rows = {what: row for what, row in page_rows().items() if row[1].startswith("at ")}
+    assert len(rows) >= 10
+    for what, (value, limit) in rows.items():
+        sign = "<=" if limit.startswith("at most") else ">="
+        values, bounds = (re.findall(r"\d+(?:\.\d+)?", text.partition("(")[0]) for text in (value, limit))
+        for number, bound in zip(values, bounds if len(bounds) > 1 else bounds * len(values), strict=True):
+            assert bench_table.holds(float(number), f"{sign} {bound}"), what
+
+
+def test_stepping_has_rows_of_all_peers_and_enforces_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ant reaches 0.98 of a loop of `mj_step`, which lacks the contact forces that it observes."""
+    ratios = np.tile([[0.98, 0.98], [1.05, 1.05], [2.5, 1.2]], (3, 1, 1))
+    monkeypatch.setattr(stepping, "measure", lambda *_: (ratios, 1000.0))
+    monkeypatch.setattr(sys, "argv", ["stepping.py", "--quick", "--only", "Ant-v5"])
+    stepping.main()
+    said = capsys.readouterr().out
+    assert "NOT KEPT" not in said and ">=" not in said
+    for name, value in (("mj_step", "0.98"), ("needed physics", "1.05"), ("SyncVectorEnv", "2.5")):
+        (row,) = (line for line in said.splitlines() if f"/ {name}, wall" in line)
+        assert f" {value} x " in row
+
+
+def test_grpo_limits_are_of_native_learners_by_processor_time(capsys: pytest.CaptureFixture[str]) -> None:
+    ours, trl = [{"rate": 2.0, "cpu": 1.0}] * 2, [{"rate": 1.0, "cpu": 2.6}] * 2
+    for learner in ("native", "torch"):
+        trl_grpo.show_rows(trl_grpo.Size(learner=learner), ours, trl)
+    wall, cpu, torch_wall, torch_cpu = capsys.readouterr().out.splitlines()
+    assert "wall time" in wall and " 2 x " in wall and ">=" not in wall
+    assert "processor time" in cpu and " 2.6 x " in cpu and cpu.endswith(">= 2.5")
+    assert ">=" not in torch_wall + torch_cpu
 
 
 def test_what_checkpoints_of_a_simulated_run_cost() -> None:
