@@ -17,6 +17,20 @@ def reference_folder() -> Path:
     return inside if inside.is_dir() else inside.parent.joinpath(*PLACE)
 
 
+def bundle_places(folder: Path) -> list[Path]:
+    """List the folders that together hold the bundles of a folder, the one whose bundles win first: published ones are
+    in the working folder, and beside the program."""
+    here = Path(*PLACE)
+    if folder.resolve() == builtin_folder("reference").resolve():
+        folder = here.absolute()
+    return [folder, reference_folder()] if folder.resolve() == here.resolve() else [folder]
+
+
+def bundle_in(folder: Path, name: str) -> Path:
+    """Path of a bundle in one of the places of a folder (`bundle_places`); below `folder` where none has it."""
+    return next((path for place in bundle_places(folder) if (path := place / name).exists()), folder / name)
+
+
 def absent_results() -> str:
     """Return a hint on where to get other published bundles, for an installation from a wheel, which has only some;
     empty in a checkout, which has all."""

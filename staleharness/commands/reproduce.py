@@ -117,13 +117,13 @@ def handle(command: Command) -> int:
 
 def _list(command: Command) -> int:
     """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
-    from ..base.reference_results import reference_folder
+    from ..base.reference_results import PLACE
     from ..base.table_formatting import fixed_width
     from ..base.text_formatting import duration, invocation, megabytes, number
     from ..pages.paper_figure_specs import paper_names, read_paper
     from ..running.forecast import disk_bytes
     from ..store.store import Store
-    from ..store.study_runs import bundle_path
+    from ..store.study_runs import find_bundle
 
     rows: list[dict[str, Any]] = []
     for name in paper_names():
@@ -131,7 +131,7 @@ def _list(command: Command) -> int:
         for study in dict.fromkeys(f.entry.study for f in figures):
             study_figures = [f for f in figures if f.entry.study == study]
             runs = len(study_figures[0].question.cells()) * len(study_figures[0].question.seed_numbers)
-            path = bundle_path(reference_folder(), study, "small")
+            path = find_bundle(Path(*PLACE), study)
             stored_runs = Store(path).read_all() if path.is_dir() else []
             seconds = sum(run.record["seconds"]["total"] for run in stored_runs) / max(1, len(stored_runs))
             space = sum(disk_bytes(run.record["phases"]) for run in stored_runs) / max(1, len(stored_runs))

@@ -21,7 +21,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.bundle_reader import is_packed
 from ..store.store import Store
-from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
+from ..store.study_runs import StudyRuns, find_bundle, read_study_runs
 from ..study import check_scale_name, read_study
 from . import paper_figure_specs
 from .paper_figure_specs import PaperFigure
@@ -118,7 +118,7 @@ def at_scale(scale: str) -> dict[str, str]:
 
 def _has_results(bundles: Path, study: str, scale: str) -> bool:
     """Return whether a study's bundle is there, or a folder with all of its runs: a sweep may have been stopped."""
-    path = bundle_path(bundles, study, scale)
+    path = find_bundle(bundles, study, scale)
     spec = paper_figure_specs.experiments() / f"{study}.toml"
     if is_packed(path) or not spec.is_file():
         return path.is_dir()
@@ -138,7 +138,7 @@ def load_figures(
         question = next(f.question for f in figures if f.entry.study == study)
         if scale != "small" and not question.paper:
             return None
-        return read_study_runs(bundle_path(bundles, study, scale), question, scale)
+        return read_study_runs(find_bundle(bundles, study, scale), question, scale)
 
     @functools.cache
     def runs_of(study: str) -> Results:
@@ -165,7 +165,7 @@ def load_figures(
 
     @functools.cache
     def other_evidence(study: str, score: str, normalise: str) -> Evidence:
-        path = bundle_path(bundles, study, scale)
+        path = find_bundle(bundles, study, scale)
         if not path.is_dir():
             raise UserError(f"study={study!r} has no results in {bundles}")
         spec = path / "study.toml"
@@ -188,7 +188,7 @@ def load_figures(
             rows = [r for r in table.rows if r["algorithm"] in e.only]
             table = replace(table, rows=rows, settings=table.settings | {"series": series})
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
-        present = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
+        present = [name for name in e.beside if find_bundle(bundles, name, scale).is_dir()]
         companions = {name: other_evidence(name, e.score, e.normalise).results for name in present}
         out.append(GalleryFigure(f, bundle, results, table, evidence, companions, scale, bundles))
     return out

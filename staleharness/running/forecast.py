@@ -199,9 +199,13 @@ def _steps_taken(record: Mapping[str, Any]) -> float:
     return float(record["steps"] * phases / budget if budget > 0 else record["steps"])
 
 
-@functools.cache
 def _published_runs() -> list[StoredRun]:
-    return [run for folder in published_bundles() for run in Store(folder).read_all()]
+    return _runs_in(*published_bundles())
+
+
+@functools.cache
+def _runs_in(*folders: Path) -> list[StoredRun]:
+    return [run for folder in folders for run in Store(folder).read_all()]
 
 
 def blind_notes(plan: Plan) -> list[str]:

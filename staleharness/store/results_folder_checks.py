@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ..base.files import check_creatable, check_not_link, read_json
-from ..base.reference_results import PLACE, absent_results, reference_folder, results_path
+from ..base.reference_results import PLACE, absent_results, bundle_places, reference_folder, results_path
 from ..errors import UserError, nearest
 from .bundle_reader import CONTENT, RUNS, is_packed
 from .locks_and_leases import MARKER
@@ -92,8 +92,11 @@ def _missing_marker(root: Path) -> str:
 
 
 def folders_of_results(folder: Path) -> list[Path]:
-    """List the folders of results in a folder, except hidden ones: `pack` fills one, and leaves it behind if killed."""
-    return sorted(marker.parent for marker in folder.glob(f"[!.]*/{MARKER}"))
+    """List the folders of results in a folder, one per name, wherever its bundles are (`bundle_places`), except hidden
+    ones: `pack` fills one, and leaves it behind if killed."""
+    markers = (m for place in reversed(bundle_places(folder)) for m in place.glob(f"[!.]*/{MARKER}"))
+    by_name = {marker.parent.name: marker.parent for marker in markers}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def check_format(root: Path, name: str = "") -> None:

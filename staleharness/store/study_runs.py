@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.parsing import parse_choice, without_n
-from ..base.reference_results import reference_folder
+from ..base.reference_results import PLACE, bundle_in
 from ..errors import UserError, nearest
 from ..study import USUAL_LAG, Question, plain_env
 from .results_folder_checks import folders_of_results
@@ -43,13 +43,18 @@ class StudyRuns:
 
 
 def published_bundles() -> list[Path]:
-    """List the folders of all published bundles."""
-    return folders_of_results(reference_folder())
+    """List the folders of all published bundles, with those in `results/reference` of the working folder."""
+    return folders_of_results(Path(*PLACE).absolute())
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:
     """Return the folder for a study at a scale, in the folder of all bundles."""
     return bundles / (study if scale == "small" else f"{study}_{scale}")
+
+
+def find_bundle(bundles: Path, study: str, scale: str = "small") -> Path:
+    """Return the folder that holds the results of a study, where that of all bundles has several places."""
+    return bundle_in(bundles, bundle_path(Path(), study, scale).name)
 
 
 def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None:
@@ -91,7 +96,7 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
 
 def reused_bundles(bundles: Path, study: Question, scale: str = "small") -> list[Path]:
     """Return the folders, in the folder of all bundles, of the studies that a study reuses, if they are there."""
-    return [path for name in study.reuse if (path := bundle_path(bundles, name, scale)).is_dir()]
+    return [path for name in study.reuse if (path := find_bundle(bundles, name, scale)).is_dir()]
 
 
 def without_copies(runs: Sequence[StoredRun], bundles: Sequence[Path]) -> list[StoredRun]:

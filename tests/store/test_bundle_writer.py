@@ -15,6 +15,7 @@ import pytest
 from command_line import Cli
 from results_helper import write_run
 
+from staleharness.base import reference_results
 from staleharness.base.files import remove_folder
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
@@ -285,7 +286,8 @@ def test_a_bundle_that_is_half_packed_is_not_published(
 ) -> None:
     """Every sweep reads the published bundles, also while another process packs, or after it was killed."""
     reference = tmp_path / "reference"
-    monkeypatch.setattr(study_runs, "reference_folder", lambda: reference)
+    monkeypatch.setattr(reference_results, "reference_folder", lambda: reference)
+    monkeypatch.chdir(tmp_path)
     pack(str(results), str(reference / "bundle"), None)
     shutil.copytree(reference / "bundle", reference / ".other.packing")
     (reference / ".other.packing" / "manifest.json").unlink()
