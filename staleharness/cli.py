@@ -21,6 +21,7 @@ from .errors import UserError, lacks_memory, type_and_message
 
 # errors of standard output, which name no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+MACHINE_TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE)
 OUT_OF_MEMORY = "out of memory; run fewer things at a time (JOBS=1), or on a machine with more"
 
 
@@ -43,12 +44,12 @@ def main() -> None:
             code = verb.handle(command)
         except SystemExit as error:  # no verb raises it
             code = _complain(f"a plugin ended the command with SystemExit({error.code!r})")
-        except (UserError, OSError):
+        except UserError:
             raise
         except Exception as error:
             from .base.plugins import plugin_line
 
-            if lacks_memory(error) or not (place := plugin_line(error)):
+            if _is_machine_trouble(error) or not (place := plugin_line(error)):
                 raise
             code = _complain(f"a plugin raised {type_and_message(error)} ({place})")
         sys.stdout.flush()
@@ -94,6 +95,13 @@ def _without_broken_pipe(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     buffer = io.BufferedWriter(file) if isinstance(stream.buffer, io.BufferedWriter) else file
     modes = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
     return io.TextIOWrapper(buffer, stream.encoding, stream.errors, **modes)  # type: ignore[arg-type]
+
+
+def _is_machine_trouble(error: Exception) -> bool:
+    """Return whether an error is no plugin's fault, even where it arises in one."""
+    number = error.errno if isinstance(error, OSError) else None
+    gone = number == errno.ENOENT and not _working_folder_exists()
+    return lacks_memory(error) or number in MACHINE_TROUBLE or gone
 
 
 def _working_folder_exists() -> bool:

@@ -171,6 +171,21 @@ class Keyed(Algorithm):
     @property
     def proximal(self): return {}["proximal"]
     def policy_loss(self, d): return PolicyLoss(-d.target_logp * d.advantage)
+
+@LAGS.register("remote")
+@dataclass(frozen=True)
+class Remote(Newest):
+    def check(self, capacity): raise ConnectionError("licence server is away")
+
+@LAGS.register("filed")
+@dataclass(frozen=True)
+class Filed(Newest):
+    def check(self, capacity): open(".")
+
+@LAGS.register("greedy")
+@dataclass(frozen=True)
+class Greedy(Newest):
+    def check(self, capacity): raise OSError(24, "Too many open files")
 """
 
 
@@ -180,6 +195,8 @@ class Keyed(Algorithm):
         (["--lag", "wide"], "IndexError: list index out of range (raising.py, line 15)"),
         (["--lag", "picky"], "RuntimeError: not here (raising.py, line 20)"),
         (["--algo", "keyed"], "KeyError: 'proximal' (raising.py, line 26)"),
+        (["--lag", "remote"], "ConnectionError: licence server is away (raising.py, line 32)"),
+        (["--lag", "filed"], "IsADirectoryError: [Errno 21] Is a directory: '.' (raising.py, line 37)"),
     ],
 )
 def test_an_error_of_a_plugin_at_planning_is_one_line(words: list[str], said: str, tmp_path: Path, call: Cli) -> None:
@@ -187,6 +204,13 @@ def test_an_error_of_a_plugin_at_planning_is_one_line(words: list[str], said: st
     path.write_text(RAISING)
     code, _, errors = call("sweep", "--env", "bit-chain", "--k", "4", "--dry", "--plugin", str(path), *words)
     assert (code, errors) == (2, f"staleharness: a plugin raised {said}\n")
+
+
+def test_a_machine_s_trouble_inside_a_plugin_is_no_fault_of_it(tmp_path: Path, call: Cli) -> None:
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+    code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--lag", "greedy")
+    assert code == 2 and errors.startswith("staleharness: too many open files; run fewer things at a time")
 
 
 def test_a_lag_model_that_gives_no_versions_is_refused(tmp_path: Path, call: Cli) -> None:
