@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError, shorten
+from .errors import UserError
 from .running import in_process_run
-from .running.api_arguments import check_folder, question_of, refuse_empty, text_of
+from .running.api_arguments import check_folder, check_types, question_of, refuse_empty, text_of
 from .running.api_arguments import load_plugins as load_plugins  # commands import it from here
 
 if TYPE_CHECKING:
@@ -143,11 +143,7 @@ def sweep(
     _check_thread("sweep")
     check_folder("out", out)
     refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
-    for name, text in (("runner", runner), ("slurm", slurm or "")):
-        if not isinstance(text, str):
-            raise UserError(f"{name}={shorten(repr(text))} is not a string")
-    if progress is not None and not callable(progress):
-        raise UserError(f"progress={shorten(repr(progress))} is not a function that takes one event")
+    check_types(progress, runner=runner, slurm=slurm or "")
     grid_plan = plan(**arguments)
     store = Store(out)
     store.check()
@@ -207,6 +203,7 @@ def benchmark(
         _check_thread("benchmark")
     refuse_empty(algo=algo, track=track, add=add, jobs=jobs)
     check_folder("out", out)
+    check_types(progress, algo="" if algo is None else algo, track=track)
     protocol = read_protocol(track)
     load_plugins(plugin)
     store, result = Store(Path(out) / protocol.track), None

@@ -208,6 +208,25 @@ def test_an_argument_of_another_type_is_a_user_error(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "options", "said"),
+    [
+        ((["tis"],), {}, r"algo=\['tis'\] is not a string"),
+        ((3,), {}, "algo=3 is not a string"),
+        (("tis",), {"track": 3}, "track=3 is not a string"),
+        (("tis",), {"track": None}, "track=None is not a string"),
+        (("tis",), {"progress": 3}, "progress=3 is not a function"),
+    ],
+)
+def test_an_argument_of_a_benchmark_of_another_type_is_refused(
+    words: tuple[Any, ...], options: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("staleharness.running.benchmark_runs.execute_plan", raising(AssertionError("it was started")))
+    with pytest.raises(sh.UserError, match=said):
+        sh.benchmark(*words, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("folder", [None, 3, "", ["results"]])
 def test_what_is_no_folder_is_not_loaded(folder: Any) -> None:
     with pytest.raises(sh.UserError, match=r"^folder="):

@@ -33,6 +33,15 @@ def check_folder(name: str, value: Any) -> None:
         raise UserError(f"{name}={shorten(repr(value))} is not a folder; give a path, such as 'results'")
 
 
+def check_types(progress: Any, **texts: Any) -> None:
+    """Raise `UserError` for a text that is not a string, and for a progress callback that cannot be called."""
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise UserError(f"{name}={shorten(repr(text))} is not a string")
+    if progress is not None and not callable(progress):
+        raise UserError(f"progress={shorten(repr(progress))} is not a function that takes one event")
+
+
 def text_of(value: Any) -> str | None:
     """Argument as typed on the command line."""
     if value is None or isinstance(value, str):
