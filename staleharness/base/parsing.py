@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 import unicodedata
 from collections.abc import Mapping
@@ -181,7 +182,12 @@ def user_path(text: str) -> Path:
     if any(unicodedata.category(c) == "Cc" for c in text):
         character = "a NUL" if "\0" in text else "a line break or another control character"
         raise UserError(f"{shorten(text)!r} is not a path: it has {character} in it")
-    if any(unicodedata.category(c) == "Cs" for c in text):  # surrogates: bytes that are not UTF-8
+    if any(unicodedata.category(c) == "Cs" for c in text):  # surrogates: bytes that cannot be decoded
+        if (encoding := sys.getfilesystemencoding()) != "utf-8":
+            raise UserError(
+                f"{shorten(text)!r} cannot be read as a path: this locale is not UTF-8 but {encoding}; set "
+                "PYTHONUTF8=1, or a UTF-8 locale such as LC_ALL=C.UTF-8"
+            )
         raise UserError(f"{shorten(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
     try:
         path = Path(text).expanduser()

@@ -45,6 +45,14 @@ def test_a_folder_name_that_is_not_utf8_is_refused_at_once(call: Cli, tmp_path: 
     assert code == 2 and "is not a path in UTF-8" in errors and not os.path.lexists(out)
 
 
+def test_a_locale_without_utf8_is_named(call: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python then cannot decode the bytes of a sound name."""
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    code, _, errors = call("status", "--out", str(tmp_path / "r\udcc3\udcbc"))
+    assert code == 2 and "rename" not in errors
+    assert "this locale is not UTF-8 but ascii; set PYTHONUTF8=1, or a UTF-8 locale such as LC_ALL=C.UTF-8" in errors
+
+
 def test_a_report_on_published_runs_hides_no_folder(call: Cli) -> None:
     for verb in (["report"], ["status"], ["export", "csv"]):
         code, _, errors = call(*verb, "--out", BUNDLE)
