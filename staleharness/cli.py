@@ -100,8 +100,8 @@ def _without_broken_pipe(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 def _is_machine_trouble(error: Exception) -> bool:
     """Return whether an error is no plugin's fault, even where it arises in one."""
     number = error.errno if isinstance(error, OSError) else None
-    gone = number == errno.ENOENT and not _working_folder_exists()
-    return lacks_memory(error) or number in MACHINE_TROUBLE or gone
+    no_folder = number == errno.ENOENT and not _working_folder_exists()
+    return lacks_memory(error) or number in MACHINE_TROUBLE or no_folder
 
 
 def _working_folder_exists() -> bool:

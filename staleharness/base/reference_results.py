@@ -20,10 +20,10 @@ def reference_folder() -> Path:
 def bundle_places(folder: Path) -> list[Path]:
     """List the folders that together hold the bundles of a folder, the one whose bundles win first: published ones are
     in the working folder, and beside the program."""
-    here = Path(*PLACE)
+    working = Path(*PLACE)
     if folder.resolve() == builtin_folder("reference").resolve():
-        folder = here.absolute()
-    return [folder, reference_folder()] if folder.resolve() == here.resolve() else [folder]
+        folder = working.absolute()
+    return [folder, reference_folder()] if folder.resolve() == working.resolve() else [folder]
 
 
 def bundle_in(folder: Path, name: str) -> Path:
