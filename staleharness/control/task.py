@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
+from ..base.artifact_cache import check_cache
 from ..base.console_log import LOGGER
 from ..base.cpp_library import compiler
 from ..base.system_info import memory
@@ -101,6 +102,7 @@ class ControlTask(Task):
         assert isinstance(spec, ControlSpec)
         if spec.learner != "torch":
             compiler()
+            check_cache()
         if spec.device == "cpu" and spec.least_memory > memory():
             raise UserError(
                 f"hidden={list(spec.hidden)}, num_envs={spec.num_envs}, num_steps={spec.num_steps}: a run takes at "
