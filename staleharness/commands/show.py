@@ -40,7 +40,7 @@ def handle(command: Command) -> int:
     from ..base.system_info import package_version
     from ..control.evaluation import play
     from ..control.task import ControlTask
-    from ..language.task import LanguageTask
+    from ..language.task import LanguageTask, check_extra
     from ..store.run_selection import find_run
     from ..task import find_env
 
@@ -50,6 +50,7 @@ def handle(command: Command) -> int:
     run = find_run(command.run, command.out)
     env, family = find_env(str(run.spec["env"]))
     if issubclass(family, LanguageTask):
+        check_extra(env)
         return _show_completions(command, run, family(), episodes)
     if not issubclass(family, ControlTask):
         raise UserError(

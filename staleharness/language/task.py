@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..base.artifact_cache import build_once
+from ..base.artifact_cache import build_once, check_cache
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest
@@ -33,7 +33,14 @@ from .problem_files import data_digest, folder_digest, write_rows
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
+PACKAGES = ("transformers", "tokenizers", "safetensors")  # of the extra llm
 LARGEST_REWARD = 1e6  # of a task's own grader: float32 distinguishes larger ones too coarsely
+
+
+def check_extra(env: str) -> None:
+    """Raise `UserError` unless the packages are installed that every model is loaded with."""
+    if any(package_version(name) is None for name in PACKAGES):
+        raise missing_extra(f"ENV={env}", "llm")
 
 
 def resolve_paths(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -135,8 +142,7 @@ class LanguageTask(Task):
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
-        if package_version("transformers") is None:
-            raise missing_extra(f"ENV={spec.env}", "llm")
+        check_extra(spec.env)
         assert isinstance(spec, LanguageSpec)
         model = read_lag(spec.lag)
         if spec.dynamic_sampling and not model.drawn:
@@ -167,8 +173,12 @@ class LanguageTask(Task):
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:
         assert isinstance(spec, LanguageSpec)
-        if "native" in (spec.learner, spec.decoder):
+        check_extra(spec.env)
+        native = "native" in (spec.learner, spec.decoder)
+        if native:
             compiler()
+        if native or spec.warm_start or not spec.model or base_of(spec.model) is not None or gguf_of(spec.model):
+            check_cache()
         if spec.model:
             check_fits(spec)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from language_fixtures import error_line
+from command_line import Cli
+from language_fixtures import Specs, error_line
 from raising import raising
 from tiny_model import write_model
 
@@ -41,6 +42,38 @@ def data(tmp_path: Path) -> Path:
 def refusal(**asked: Any) -> str:
     """Return the line that refuses it."""
     return error_line(lambda: plan(ask(**{"env": "word-problems", "algo": "ppo_clip", **asked})))
+
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "reference" / "corrections_word_problems"
+
+
+@pytest.mark.parametrize("package", ["transformers", "tokenizers", "safetensors"])
+def test_a_missing_package_of_the_extra_is_one_line(package: str, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """At planning, and where stored runs are shown or made again."""
+    version = lambda name: None if name == package else "1"  # noqa: E731
+    monkeypatch.setattr("staleharness.language.task.package_version", version)
+    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", raising(AssertionError("it was started")))
+    run = Store(PUBLISHED).read_all()[0].id
+    for words in (
+        ["sweep", "--env", "word-problems", "--dry"],
+        ["verify", str(PUBLISHED), "--n", "1"],
+        ["show", run, "--out", str(PUBLISHED)],
+    ):
+        code, _, errors = cli(*words)
+        assert code == 2 and errors.startswith("staleharness: ENV=word-problems needs the extra llm: "), words
+
+
+@pytest.mark.parametrize("settings", [{}, {"learner": "native"}, {"warm_start": 2}, {"model": ""}])
+def test_a_cache_that_cannot_be_written_is_refused_first(
+    settings: dict[str, Any], spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "file" / "cache"))
+    begin = lambda: LanguageTask.check_here(spec(**settings))  # noqa: E731
+    if settings:
+        assert "file/cache cannot be written" in error_line(begin)
+    else:
+        begin()
 
 
 def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
