@@ -72,6 +72,41 @@ def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[
     return step
 
 
+def problem_of_seeds(vector: gymnasium.vector.VectorEnv) -> str | None:
+    """Problem of `reset(seed=[...])` of a vector of at least two environments, and what is right. None where there is
+    none, and where `reset` with the same whole number gives two starts: something other than the seed decides then."""
+    last = vector.num_envs - 1
+    alike, other = [3, *range(4, 3 + last), 3], [3, *range(13, 13 + last)]
+    start, repeat = (_start(vector, 3) for _ in range(2))
+    if not np.array_equal(start, repeat, equal_nan=True):
+        return None
+    rule = "take a list with one seed per environment, as evaluations give it"
+    try:
+        first, second = _start(vector, alike), _start(vector, other)
+    except Exception as error:  # from a plugin
+        return f"reset(seed={alike}) raises {type_and_message(error)}; {rule}"
+    if not np.array_equal(first[0], first[last], equal_nan=True):
+        return f"reset(seed={alike}) starts environments of equal seeds differently; {rule}"
+    if not np.array_equal(first[0], second[0], equal_nan=True):
+        return f"reset(seed={alike}) and reset(seed={other}) start the first environment differently; {rule}"
+    return None
+
+
+def seeds_by_itself(vector: gymnasium.vector.VectorEnv) -> bool:
+    """Return whether a layer of a vector has a `reset` that is neither gymnasium's nor the harness's."""
+    layers: list[Any] = [vector]
+    while hasattr(layers[-1], "env"):
+        layers.append(layers[-1].env)
+    resets = [getattr(layer.reset, "__module__", "") or "" for layer in layers]
+    return any(not module.startswith(("gymnasium.", "staleharness.")) for module in resets)
+
+
+def _start(vector: Any, seed: int | list[int]) -> NDArray[Any]:
+    """Return the observations [N, D] of a reset."""
+    observations, _ = vector.reset(seed=seed)
+    return np.array(observations)
+
+
 @contextlib.contextmanager
 def name_wrong_answers(env: str) -> Iterator[None]:
     """Raise `UserError` where gymnasium cannot take what `step` or `reset` of an environment returns. Errors that an

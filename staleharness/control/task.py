@@ -25,6 +25,8 @@ from .env_checks import (
     checked_step,
     name_wrong_answers,
     normalising_wrapper,
+    problem_of_seeds,
+    seeds_by_itself,
     sizes_of_spaces,
     time_limit,
     unsupported_space,
@@ -121,6 +123,11 @@ class ControlTask(Task):
                     env,
                     f"{FIRST_END:,}",
                 )
+            if not seeds_by_itself(vector):
+                return
+        with contextlib.closing(cls().vector(env, 2, 1)) as pair, name_wrong_answers(env):
+            if pair.num_envs > 1 and (problem := problem_of_seeds(pair)):
+                raise UserError(f"ENV={env}: {problem}")
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """The environments of `make`. Raises `UserError` where its observations or actions are not supported."""
@@ -141,7 +148,8 @@ class ControlTask(Task):
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
-        caller resets finished environments with `reset(options={"reset_mask": done})`.
+        caller resets finished environments with `reset(options={"reset_mask": done})`. `reset(seed=[...])` takes a
+        seed per environment, so that environments of equal seeds start alike.
 
         Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)`, bit for bit, makes resumed runs

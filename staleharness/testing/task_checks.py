@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..base.plugins import summary
 from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
-from ..control.env_checks import unsupported_space
+from ..control.env_checks import problem_of_seeds, unsupported_space
 from ..control.task import ControlTask
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
@@ -52,38 +52,62 @@ def steps_in_the_promised_shapes(family: type[ControlTask], env: str) -> None:
     """`step` returns finite numbers [N, D] and [N], booleans [N], and arrays that later steps do not change."""
     vector = _make(family, env)
     first, _ = vector.reset(seed=0)
-    copy = first.copy()
+    second = _play(vector, 1, seed=0)[0][0]
+    copies = first.copy(), second.copy()
     obs, reward, terminated, truncated = _play(vector, STEPS, seed=1)[-1]
     assert obs.shape == first.shape == (ENVS_AT_ONCE, *vector.single_observation_space.shape)
     assert reward.shape == terminated.shape == truncated.shape == (ENVS_AT_ONCE,)
     assert terminated.dtype == truncated.dtype == bool
     assert np.isfinite(obs).all() and np.isfinite(reward).all()
-    assert np.array_equal(first, copy), "a later step changed the observation that reset returned"
+    for name, observations, copy in zip(("reset", "step"), (first, second), copies, strict=True):
+        assert np.array_equal(observations, copy), f"a later step changed the observations that {name} returned"
     vector.close()
 
 
 def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
-    """The same seed and actions give the same bits; another seed gives another start; environments differ."""
+    """The same seed and actions give the same bits. Environments start differently, each by its seed, or all alike."""
     runs = []
     for seed in (0, 0, 1):
         vector = _make(family, env)
         start, _ = vector.reset(seed=seed)
         runs.append((start, _play(vector, STEPS, seed=2)))
         vector.close()
-    assert np.array_equal(runs[0][0], runs[1][0]) and _equal(runs[0][1], runs[1][1])
-    assert not np.array_equal(runs[0][0], runs[2][0]), "the seed changes nothing"
-    assert not np.array_equal(runs[0][0][0], runs[0][0][1]), "all environments start alike"
+    (start, steps), (same_start, same_steps), (other_start, _) = runs
+    assert np.array_equal(start, same_start), f"two resets with the seed 0 start at {start[0]} and {same_start[0]}"
+    assert _equal(steps, same_steps), "the same seed and actions give other steps; draw from self.np_random alone"
+    changes = not np.array_equal(start, other_start)
+    alike = all((rows == rows[0]).all() for rows in (start, other_start))
+    assert changes or alike, f"the seed changes nothing, but environments start at {start[0]} and {start[1]}"
+    assert not (changes and alike), "all environments start alike, at another place for each seed of the vector"
+
+
+def takes_a_seed_per_environment(family: type[ControlTask], env: str) -> None:
+    """`reset(seed=[3, 4, 3])` seeds each environment by its own entry; with `reset_mask`, entries may be None."""
+    vector = _make(family, env)
+    problem = problem_of_seeds(vector)
+    assert problem is None, problem
+    if not hasattr(vector, "get_state"):  # wrapped by the harness, which gives seeds with a mask
+        fresh, _ = vector.reset(seed=[3, 4, 5])
+        fresh = fresh.copy()
+        before = _play(vector, 1, seed=4)[-1][0].copy()
+        seeds, mask = [None, 4, None], np.array([False, True, False])
+        after, _ = vector.reset(seed=list(seeds), options={"reset_mask": mask.copy()})
+        text = f"reset(seed={seeds}, options={{'reset_mask': {mask.tolist()}}})"
+        assert np.array_equal(after[~mask], before[~mask]), f"{text} changes other environments than the second"
+        assert np.array_equal(after[mask], fresh[mask]), f"{text} does not start the second environment by its seed"
+    vector.close()
 
 
 def resets_only_what_is_asked(family: type[ControlTask], env: str) -> None:
     """`reset(options={"reset_mask": mask})` starts the marked environments anew and leaves the others alone."""
     vector = _make(family, env)
-    vector.reset(seed=3)
-    before = _play(vector, 1, seed=4)[-1][0]
+    start = vector.reset(seed=3)[0].copy()
+    before = _play(vector, 1, seed=4)[-1][0].copy()
     mask = np.array([False, True, False])
     after, _ = vector.reset(options={"reset_mask": mask})
-    assert np.array_equal(after[~mask], before[~mask])
-    assert not np.array_equal(after[mask], before[mask])
+    assert np.array_equal(after[~mask], before[~mask]), "a reset of the second environment changes the others"
+    anew = not np.array_equal(after[mask], before[mask]) or np.array_equal(after[mask], start[mask])  # fixed start
+    assert anew, "a reset of the second environment leaves it where it was"
     vector.close()
 
 
@@ -114,6 +138,7 @@ TASK_CHECKS: tuple[TaskCheck, ...] = (
     has_flat_boxes,
     steps_in_the_promised_shapes,
     is_a_function_of_its_seed,
+    takes_a_seed_per_environment,
     resets_only_what_is_asked,
     goes_on_from_a_saved_state,
 )
