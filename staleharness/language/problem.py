@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import UserError, shorten
+from ..errors import UserError, one_line, shorten
 from .answer_grading import Grade, has_odd_commas, number
 
 if TYPE_CHECKING:
@@ -60,20 +60,30 @@ def strip_calculator(solution: str) -> str:
     return _ANNOTATION.sub("", solution)
 
 
+def checked_problems(answer: object, env: str, split: Split) -> list[Problem]:
+    """Return what a task's `problems` returned for a split as a list. Raises `UserError` where it is not problems of
+    three strings, or none."""
+    where = f'ENV={env}: problems(spec, "{split}") returns'
+    if not isinstance(answer, Iterable):
+        raise UserError(f"{where} {shorten(one_line(repr(answer)))}, not a list of problems")
+    problems = list(answer)
+    if not problems:
+        raise UserError(f"{where} no problem")
+    for problem in problems:
+        if not isinstance(problem, Problem):
+            raise UserError(f"{where} a {type(problem).__name__}, not a Problem(question, solution, answer)")
+        for name in ("question", "solution"):
+            if not isinstance(text := getattr(problem, name), str):
+                raise UserError(f"{where} a Problem whose {name} is {shorten(one_line(repr(text)))}, not a string")
+    return problems
+
+
 def select_problems(
     problems: Sequence[Problem], spec: LanguageSpec, split: Split, numeric: bool = True
 ) -> list[Problem]:
     """Return the problems of at most `most_steps` steps; for the training split, the first `training_problems`. Raises
     `UserError` where none is left, an answer is no text or, with `numeric`, not a number."""
-    if not problems:
-        raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
-        texts = (problem.question, problem.solution) if isinstance(problem, Problem) else (None,)
-        if not all(isinstance(text, str) for text in texts):
-            raise UserError(
-                f"{spec.env}: the {split} problem {shorten(repr(problem))} is not a "
-                "Problem(question, solution, answer) of three strings"
-            )
         answer = problem.answer
         if not isinstance(answer, str) or (numeric and (has_odd_commas(answer) or number(answer) is None)):
             form = "a number, written as a string like '1234.5'" if numeric else "a string"

@@ -81,12 +81,21 @@ def _from_file(path: Path) -> list[tuple[str, Any]]:
 
 def _json(line: bytes, where: str) -> Any:
     try:
-        return parse_json(line.decode())
+        return parse_json(line.decode(), object_pairs_hook=lambda pairs: _unique(pairs, where))
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
     except ValueError as error:
         # Not UTF-8, a number with too many digits, nested too deeply.
         raise UserError(f"{where}: not JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """Return a JSON object. Raises `UserError` for a key that is given twice, of which `json` would keep the last."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise UserError(f"{where}: {shorten(next(key for key in keys if keys.count(key) > 1))!r} is given twice")
+    return row
 
 
 def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:

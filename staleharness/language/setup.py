@@ -16,7 +16,7 @@ from .in_process_decoders import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_preflight import check_memory
-from .problem import Grader, Problem, Split, select_problems, strip_calculator, warm_start_problems
+from .problem import Grader, Problem, Split, checked_problems, select_problems, strip_calculator, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
@@ -44,17 +44,18 @@ def report_progress(text: str) -> None:
 
 def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     """Return the setup of a spec whose paths are resolved (`task.resolve_paths`)."""
+    splits = {split: checked_problems(task.problems(spec, split), spec.env, split) for split in SPLITS}
     source, warnings = task.weights(spec, report_progress)
     policy = CausalLM(source, spec)
     check_memory(spec, policy.size, memory())
     fit_to_memory(policy)
     form = find_prompt(spec.prompt_format or task.prompt_format)
     grader = task.grader(spec)
-    splits = {split: list(task.problems(spec, split)) for split in SPLITS}
     shots, splits["train"] = worked_examples(splits["train"], form, spec, grader)
     problems = {split: select_problems(splits[split], spec, split, task.reads_numbers()) for split in SPLITS}
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     warnings = [*warnings, *_check_prompts(policy, (train, test), spec), *_missing_problems(train, test, spec)]
+    warnings += _common_questions(splits["train"] if spec.warm_start else problems["train"], test.problems)
     if spec.warm_start:
         lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, grader)
         prompts = tokenise_prompts(lessons, form, shots, policy, spec, "train")
@@ -158,6 +159,15 @@ def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> 
         for name, prompts, rest in splits
         if getattr(spec, name) > len(prompts.problems)
     ]
+
+
+def _common_questions(train: Sequence[Problem], test: Sequence[Problem]) -> list[str]:
+    """Return a warning where test questions are trained on, word for word."""
+    questions = {problem.question for problem in train}
+    count = sum(problem.question in questions for problem in test)
+    verb = "is" if count == 1 else "are"
+    note = f"{count} of {len(test)} test questions {verb} trained on, too: scores are partly of memory"
+    return [note] if count else []
 
 
 def _missing_lessons(without_equations: int, too_long: int, lessons: int, spec: LanguageSpec) -> list[str]:

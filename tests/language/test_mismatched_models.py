@@ -255,7 +255,8 @@ def test_a_warm_start_teaches_solutions_that_earn_reward(spec: Specs, own_cache:
 @pytest.mark.parametrize(
     ("problems", "words"),
     [
-        ([], "word-problems has no train problems"),
+        ([], 'ENV=word-problems: problems(spec, "train") returns no problem'),
+        ([("How many?", "#### 2", "2")], 'ENV=word-problems: problems(spec, "train") returns a tuple, not a Problem'),
         (
             [Problem("How many?", "many\n#### many", "many")],
             "the answer 'many' to the train problem 'How many?' is not a number",
@@ -263,12 +264,46 @@ def test_a_warm_start_teaches_solutions_that_earn_reward(spec: Specs, own_cache:
     ],
 )
 def test_problems_of_a_plugin_that_cannot_be_graded(
-    spec: Specs, monkeypatch: pytest.MonkeyPatch, problems: list[Problem], words: str
+    spec: Specs, monkeypatch: pytest.MonkeyPatch, problems: list[Any], words: str
 ) -> None:
     family = find_env("word-problems")[1]
     assert issubclass(family, LanguageTask)
     monkeypatch.setattr(family, "problems", lambda *_: problems)
     assert words in refusal(spec())
+
+
+def test_problems_are_checked_before_the_model_is_made(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of one's own may make its model from its problems."""
+    family = find_env("word-problems")[1]
+    assert issubclass(family, LanguageTask)
+    monkeypatch.setattr(family, "problems", lambda *_: [])
+    monkeypatch.setattr(family, "weights", lambda *_: pytest.fail("made a model"))
+    assert "returns no problem" in refusal(spec())
+
+
+@pytest.mark.parametrize("copies", [0, 1, 3])
+def test_questions_of_both_splits_are_warned_of(
+    spec: Specs, monkeypatch: pytest.MonkeyPatch, own_cache: None, copies: int
+) -> None:
+    family = find_env("word-problems")[1]
+    assert issubclass(family, LanguageTask)
+    all_problems = family.problems
+
+    def problems(self: LanguageTask, spec: LanguageSpec, split: Any) -> list[Problem]:
+        test = list(all_problems(self, spec, "test"))[:20]
+        return test if split == "test" else [*all_problems(self, spec, split), *test[:copies], *test[:copies]]
+
+    monkeypatch.setattr(family, "problems", problems)
+    found = [line for line in simulation_of(spec()).warnings if "is trained on" in line or "are trained on" in line]
+    assert (
+        found
+        == {
+            0: [],
+            1: ["1 of 20 test questions is trained on, too: scores are partly of memory"],
+            3: ["3 of 20 test questions are trained on, too: scores are partly of memory"],
+        }[copies]
+    )
+    assert not [line for line in simulation_of(spec(training_problems=9)).warnings if "trained on, too" in line]
 
 
 def test_a_plugin_may_yield_its_problems(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import Grade, grade
-from staleharness.language.problem import Problem, select_problems, warm_start_problems
+from staleharness.language.problem import Problem, checked_problems, select_problems, warm_start_problems
 
 PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
 
@@ -43,11 +43,23 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
         warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, strict)
 
 
-@pytest.mark.parametrize("row", [("1 + 1?", "#### 2", "2"), None, replace(PROBLEMS[0], question=3)])
-def test_a_row_that_is_no_problem_is_one_line(row: Any, spec: Specs) -> None:
-    said = r"^word-problems: the train problem .* is not a Problem\(question, solution, answer\) of three strings$"
-    with pytest.raises(UserError, match=said):
-        select_problems([*PROBLEMS, row], spec(), "train")
+@pytest.mark.parametrize(
+    ("problems", "words"),
+    [
+        ([], "no problem"),
+        (None, "None, not a list of problems"),
+        (3, "3, not a list of problems"),
+        ([*PROBLEMS, ("1 + 1?", "#### 2", "2")], "a tuple, not a Problem(question, solution, answer)"),
+        ([None], "a NoneType, not a Problem(question, solution, answer)"),
+        ([replace(PROBLEMS[0], question=3)], "a Problem whose question is 3, not a string"),  # type: ignore[arg-type]
+        ([replace(PROBLEMS[0], solution=None)], "a Problem whose solution is None, not a string"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_list_of_problems_is_one_line(problems: Any, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        checked_problems(problems, "sums", "train")
+    assert str(error.value) == f'ENV=sums: problems(spec, "train") returns {words}'
+    assert checked_problems(iter(PROBLEMS), "sums", "train") == PROBLEMS
 
 
 def test_answers_of_a_task_that_grades_itself_are_any_text(spec: Specs) -> None:

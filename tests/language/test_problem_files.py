@@ -123,6 +123,8 @@ BROKEN: dict[str, tuple[str | bytes | dict[str, Any], list[str]]] = {
     "a list": ("[1]", ["one JSON object", "list"]),
     "a bare text": ('"How many?"', ["one JSON object", "str"]),
     "null": ("null", ["one JSON object", "NoneType"]),
+    "a key given twice": ('{"question": "a", "answer": "#### 3", "question": "b"}', ["'question' is given twice"]),
+    "a nested key given twice": ('{"question": "a", "x": {"y": 1, "y": 1}}', ["'y' is given twice"]),
     "no question": ({"answer": "#### 3"}, ["has no 'question'"]),
     "no answer": ({"question": "How many?"}, ["has no 'answer'"]),
     "an empty question": ({**HENS, "question": " \n"}, ["'question' is not text, or is empty"]),
