@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -23,6 +24,15 @@ def run_checks(checks: Iterable[Callable[..., None]], label: str, *arguments: An
         except Exception as error:
             text = error if isinstance(error, AssertionError | UserError) else type_and_message(error)
             raise AssertionError(one_line(f"{label}: {check.__name__}: {check.__doc__} {text}")) from error
+
+
+@contextlib.contextmanager
+def refusals_fail() -> Iterator[None]:
+    """Raise `AssertionError` with the line of a `UserError`, by which a run would refuse a plugin."""
+    try:
+        yield
+    except UserError as error:
+        raise AssertionError(str(error)) from error
 
 
 def parametrize(names: str, cases: Sequence[tuple[Any, ...]], checks: Sequence[Callable[..., None]]) -> Any:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.plugins import summary
+from ..base.streams import global_generators_restored, seed_global_generators
 from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
 from ..control.env_checks import problem_of_seeds, unsupported_space
 from ..control.task import ControlTask
+from ..errors import shorten
+from ..language.answer_grading import Grade
+from ..language.problem import Grader, Problem, checked_problems
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import ENVS, Task
-from .check_runner import parametrize, run_checks
+from .check_runner import parametrize, refusals_fail, run_checks
 
 TaskCheck = Callable[[type[ControlTask], str], None]
 Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # observation, reward, terminated, truncated
@@ -179,22 +183,40 @@ def _equal(a: list[Step], b: list[Step]) -> bool:
 def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:
     """Check a language task: it is listed and explained; problems are the same each time; train and test are disjoint;
     no question or answer is empty; the worked solution earns the reward by the format's extractor or the strict one,
-    or by the task's own `grade`; an empty completion does not.
+    or by the task's own `grade`; an empty completion does not; the same text always gets the same grade.
     """
     is_listed_and_explained(family, env)
     spec = LanguageSpec.from_dict({"env": env, "algorithm": "ppo_clip", "data": data})
     specs = [spec, replace(spec, extractor="strict")] if family.reads_numbers() else [spec]
     graders = [family().grader(each_spec) for each_spec in specs]
-    train, test = (family().problems(spec, split) for split in ("train", "test"))
-    repeat = family().problems(spec, "train")
+    with refusals_fail():
+        train, test, repeat = (_problems(family, spec, split) for split in ("train", "test", "train"))
     assert train == repeat, "the problems of a split are the same, in the same order, each time"
     for problem in (*train, *test):
         assert problem.question.strip() and problem.answer.strip(), problem
-        verdicts = [grader(problem, problem.solution) for grader in graders]
+        for grader in graders:
+            _grade_is_fixed(grader, problem, "no answer")
+        verdicts = [_grade_is_fixed(grader, problem, problem.solution) for grader in graders]
         assert any(v.correct for v in verdicts), f"its own solution earns no reward: {problem}"
         assert not family().grader(spec)(problem, "").correct, f"an empty completion earns a reward: {problem}"
     common = {p.question for p in train} & {p.question for p in test}
     assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
+
+
+def _problems(family: type[LanguageTask], spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
+    return checked_problems(family().problems(spec, split), spec.env, split)
+
+
+def _grade_is_fixed(grader: Grader, problem: Problem, text: str) -> Grade:
+    """Return the grade of a text. Raises `AssertionError` where it depends on the global generators or on chance."""
+    grades = []
+    with global_generators_restored():
+        for seed in range(2):
+            seed_global_generators(seed, "grading")
+            grades.append(grader(problem, text))
+    first, second = grades
+    assert first == second, f"grade() grades the same text {shorten(text)!r} differently: {first} and {second}"
+    return first
 
 
 HORIZONS = (1, 2, 5, 10)

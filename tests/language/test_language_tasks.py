@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -89,6 +90,41 @@ def test_a_task_with_its_own_grader_keeps_the_contract(monkeypatch: pytest.Monke
     monkeypatch.setattr(Colours, "grade", lambda *_: Grade(True, True))
     with pytest.raises(AssertionError, match="an empty completion earns a reward"):
         check_language_task(Colours, "sums")
+
+
+@pytest.mark.parametrize(
+    ("part", "text"), [("correct", "no answer"), ("has_answer", "Red."), ("reward", "Red."), ("reward", "no answer")]
+)
+@pytest.mark.parametrize(
+    "source", [random.random, random.Random(0).random, np.random.random], ids=["python", "own", "numpy"]
+)
+def test_a_grade_drawn_at_random_breaks_the_contract(
+    part: str, text: str, source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grade(self: Colours, spec: LanguageSpec, problem: Problem, completion: str) -> Grade:
+        fair = {"correct": problem.answer in completion.lower(), "has_answer": bool(completion)}
+        number = source()
+        draw = {"reward": number} if part == "reward" else {part: number < 0.5}
+        return Grade(**{**fair, **(draw if completion == text else {})})
+
+    monkeypatch.setattr("staleharness.testing.task_checks.is_listed_and_explained", lambda *_: None)
+    monkeypatch.setattr(Colours, "grade", grade)
+    state = random.getstate()
+    with pytest.raises(AssertionError, match=rf"grades the same text '{text}' differently: Grade\(.*\) and Grade\("):
+        for _ in range(20):  # two draws may be alike
+            check_language_task(Colours, "sums")
+    assert random.getstate() == state
+
+
+@pytest.mark.parametrize(
+    ("problems", "words"),
+    [([], r'"test"\) returns no problem'), ([("2 + 2?", "#### 4", "4")], r'"test"\) returns a tuple, not a Problem')],
+)
+def test_a_task_without_problems_is_found_out(problems: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staleharness.testing.task_checks.is_listed_and_explained", lambda *_: None)
+    monkeypatch.setitem(Sums.splits, "test", problems)
+    with pytest.raises(AssertionError, match=words):
+        check_language_task(Sums, "sums")
 
 
 @pytest.mark.parametrize("result", [0.5, None, True, Grade(0.5, True), Grade(True, None)])  # type: ignore[arg-type]
