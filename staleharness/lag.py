@@ -3,8 +3,7 @@
 The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model maps a `Draw`
 to an `Assignment`, both plain data; equal draws give equal assignments.
 
-A model is written like an algorithm, `geometric[decay=0.7]`, or in short: `geometric:0.7` sets the first option, and
-`uniform/sync:8` is `sync[every=8,of=uniform]`.
+`geometric[decay=0.7]` is in short `geometric:0.7` (the first option), `sync[every=8,of=uniform]` `uniform/sync:8`.
 """
 
 from __future__ import annotations
@@ -102,10 +101,9 @@ def keep(versions: NDArray[np.int64]) -> Assignment:
 class LagModel(Options):
     """Decides which past version of the policy produces each row of a phase.
 
-    Subclass it as a frozen dataclass. The fields are the model's options; a field without a default is required, and
-    the first field is the one set by the short form `name:value`. `option(default, least=0)` declares an option with
-    bounds. A model implements `assign` (versions drawn in every phase) or `schedule` (the whole run planned at once),
-    never both.
+    Subclass it as a frozen dataclass. The fields are its options; one without a default is required, and the first is
+    set by the short form `name:value`. `option(default, least=0)` declares an option with bounds. A model implements
+    `assign` (versions drawn in every phase) or `schedule` (the run planned at once); with both, it defines `drawn`.
     """
 
     paper: ClassVar[str] = ""
@@ -134,8 +132,10 @@ class LagModel(Options):
         for key, before in values_before(cls).items():
             if cls.hyper_parameters()[key] != before:
                 raise UserError(f"{where}: the default of {key} must equal before={before!r}, which a lag's text omits")
-        if not cls.real and all(getattr(cls, x) is getattr(LagModel, x) for x in ("assign", "schedule", "online")):
-            raise UserError(f"{where} defines neither assign(self, draw) nor schedule(self, demand)")
+        hooks = {x for x in ("assign", "schedule", "online") if getattr(cls, x) is not getattr(LagModel, x)}
+        if not (hooks or cls.real) or (hooks >= {"assign", "schedule"} and cls.drawn is LagModel.drawn):
+            number = "both assign(self, draw) and" if hooks else "neither assign(self, draw) nor"
+            raise UserError(f"{where} defines {number} schedule(self, demand)")
 
     def assign(self, draw: Draw) -> Assignment:
         """Return a version in `draw.held` for each of the `draw.slots` rows.

@@ -213,14 +213,24 @@ def test_a_machine_s_trouble_inside_a_plugin_is_no_fault_of_it(tmp_path: Path, c
     assert code == 2 and errors.startswith("staleharness: too many open files; run fewer things at a time")
 
 
-def test_a_lag_model_that_gives_no_versions_is_refused(tmp_path: Path, call: Cli) -> None:
+ASSIGN, SCHEDULE = ("    def assign(self, draw): return 1\n", "    def schedule(self, demand): return 1\n")
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ("    def oldest(self, phase): return phase\n", "neither assign(self, draw) nor schedule(self, demand)"),
+        (ASSIGN + SCHEDULE, "both assign(self, draw) and schedule(self, demand)"),
+    ],
+)
+def test_a_lag_model_has_one_source_of_versions(methods: str, words: str, tmp_path: Path, call: Cli) -> None:
     path = tmp_path / "idle.py"
     path.write_text(
         "from dataclasses import dataclass\nfrom staleharness.lag import LAGS, LagModel\n@LAGS.register('idle')\n"
-        "@dataclass(frozen=True)\nclass Idle(LagModel):\n    def oldest(self, phase): return phase\n"
+        f"@dataclass(frozen=True)\nclass Idle(LagModel):\n{methods}"
     )
     code, _, errors = call("sweep", "--env", "bit-chain", "--lag", "idle", "--dry", "--plugin", str(path))
-    words = "Idle defines neither assign(self, draw) nor schedule(self, demand)"
+    words = f"Idle defines {words}"
     assert code == 2 and f"{path}: " in errors and words in errors and errors.count("\n") == 1, errors
 
 
