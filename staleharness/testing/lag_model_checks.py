@@ -4,23 +4,25 @@ whole runs, for several demands."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..base.plugins import summary
 from ..errors import UserError
-from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
+from ..lag import LAGS, Assignment, Draw, LagModel, read_lag
 from ..rollout_schedule import NEVER, Demand, Schedule
-from .check_runner import parametrize, run_checks
+from ..training.version_assignment import checked_assignment, checked_probabilities
+from .check_runner import global_generators, parametrize, refusals_fail, run_checks
 
 LagCheck = Callable[[LagModel], None]
 
 CAPACITIES = (1, 2, 5, 16)
 PHASES = (0, 1, 4, 7, 40)
-SAMPLES = 20_000  # rows for an empirical distribution
+SAMPLES = 20_000  # rows of one draw, for an empirical distribution
+DRAWS, ROWS = 400, 360  # draws and rows of each, for models whose rows share random numbers
 DEMANDS = (
     Demand(phases=30, groups=6, rows=1, length=7, seed=0),
     Demand(phases=12, groups=4, rows=3, length=50, seed=1),
@@ -36,7 +38,7 @@ def draws_of(model: LagModel, slots: int = 6) -> list[tuple[LagModel, Draw, Assi
     usable = {k: model.at(k) for k in CAPACITIES if _works(model.at(k), k)}
     assert usable, f"{model.text} works with none of the capacities {CAPACITIES}"
     draws = [(at, Draw(phase, slots, k, 7, 0, (phase,))) for k, at in usable.items() for phase in PHASES]
-    return [(at, draw, at.assign(draw)) for at, draw in draws]
+    return [(at, draw, _assign(at, draw)) for at, draw in draws]
 
 
 def schedules_of(model: LagModel) -> list[tuple[Demand, Schedule]]:
@@ -65,53 +67,83 @@ def is_read_as_it_is_written(model: LagModel) -> None:
 def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
     """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none older than `oldest`."""
     for at, draw, answer in draws_of(model):
-        stretches = 1 if answer.every is None else -(-draw.length // answer.every)
-        assert answer.versions.shape == (draw.slots, stretches) and answer.versions.dtype == np.int64
-        assert draw.held[0] <= answer.versions.min() and answer.versions.max() <= draw.phase
-        assert (np.diff(answer.versions, axis=1) >= 0).all(), "weights only become newer inside a row"
-        assert at.oldest(draw.phase) <= answer.versions.min()
-        assert (answer.every is None) or type(model).within_rows, "declare within_rows = True"
+        oldest, least = at.oldest(draw.phase), answer.versions.min()
+        assert oldest <= least, f"assign gives version {least} in phase {draw.phase}, and oldest({draw.phase}) {oldest}"
 
 
 def is_a_function_of_the_question(model: LagModel) -> None:
     """The same draw gives the same assignment, whatever was drawn before, and no global random generator moves."""
-    before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (compared, not used)
+    before = global_generators()
     first = draws_of(model)
     fresh = pickle.loads(pickle.dumps(model))
     for _, draw, answer in reversed(first):
-        repeat = fresh.at(draw.capacity).assign(draw)
-        assert np.array_equal(repeat.versions, answer.versions) and repeat.every == answer.every
-        assert dict(repeat.ledger) == dict(answer.ledger)
+        repeat = _assign(fresh.at(draw.capacity), draw)
+        source = "take random numbers from draw.generator(), and keep no state"
+        for name, value, other in (
+            ("versions", answer.versions[:, 0].tolist(), repeat.versions[:, 0].tolist()),
+            ("stretches of every", answer.every, repeat.every),
+            ("ledger", answer.ledger, repeat.ledger),
+        ):
+            assert value == other, f"the same {draw} got the {name} {value} first and {other} later; {source}"
+        assert np.array_equal(answer.versions, repeat.versions), f"the same {draw} got other versions later; {source}"
     for (_, plan), (_, other) in zip(schedules_of(model), schedules_of(fresh), strict=True):
         for key, value in vars(plan).items():
-            assert np.array_equal(value, getattr(other, key)), key
-    assert pickle.dumps(np.random.get_state()) == before, "draw from `draw.generator()`"  # noqa: NPY002
+            assert np.array_equal(value, getattr(other, key)), f"two calls of schedule give another {key}"
+    assert global_generators() == before, "a global random generator moved; draw from draw.generator()"
 
 
 def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
     """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule balances, in
     rows and in decisions: generated is the sum of all the others."""
-    for _, _, answer in draws_of(model):
-        assert set(answer.ledger) <= set(LEDGER)
-        assert all(type(count) is int and count >= 0 for count in answer.ledger.values())
+    draws_of(model)  # checks the ledgers
     for _, plan in schedules_of(model):
-        for account in (plan.ledger["rows"], plan.ledger["decisions"]):
-            assert all(type(count) is int and count >= 0 for count in account.values())
-            assert 2 * account["generated"] == sum(account.values()), account
+        for unit in ("rows", "decisions"):
+            account = plan.ledger.get(unit, {})
+            assert all(type(count) is int and count >= 0 for count in account.values()), (
+                f"the ledger counts {unit} as {account}; give whole numbers, not below 0"
+            )
+            generated = account.get("generated")
+            rest = sum(account.values()) - (generated or 0)
+            assert generated == rest, f"the ledger counts {generated} {unit} as generated, and {rest} in {account}"
 
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
     """`probabilities` are above 0, sum to 1, and are the shares of rows that begin with each version."""
     for at, draw, answer in draws_of(model, slots=SAMPLES):
+        call = f"probabilities({draw.phase}, {draw.capacity})"
         probabilities = at.probabilities(draw.phase, draw.capacity)
-        assert abs(sum(probabilities.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in probabilities.values())
-        assert set(probabilities) <= set(held(draw.phase, draw.capacity))
-        versions, counts = np.unique(answer.starts, return_counts=True)
-        frequencies = dict(zip(versions.tolist(), (counts / draw.slots).tolist(), strict=True))
-        assert set(frequencies) <= set(probabilities), "assigned, but of probability 0"
-        for version, p in probabilities.items():
-            spread = (p * (1.0 - p) / draw.slots) ** 0.5
-            assert abs(frequencies.get(version, 0.0) - p) <= 5.0 * spread + 1e-9, (draw, version, p)
+        with refusals_fail():
+            checked_probabilities(at, draw.phase, draw.capacity, probabilities)
+        assert all(p > 0.0 for p in probabilities.values()), f"{call} returns versions of probability 0; leave them out"
+        total = sum(probabilities.values())
+        assert abs(total - 1.0) < 1e-9, f"{call} adds up to {total!r}, not 1"
+        if _deviation(probabilities, [answer], call) is None:
+            continue
+        draws = [replace(draw, slots=ROWS, seed=1 + i, key=(draw.phase, i)) for i in range(DRAWS)]  # rows may share one
+        problem = _deviation(probabilities, [_assign(at, request) for request in draws], call)
+        assert problem is None, problem
+
+
+def _deviation(probabilities: Mapping[int, float], assignments: Sequence[Assignment], call: str) -> str | None:
+    """Description of a version with which more or fewer rows begin than its probability and chance allow; None without
+    one. Rows of a draw may depend on each other: their number is divided by the design effect, the variance of the
+    shares between draws over that of independent rows. Raises `AssertionError` for a version of probability 0."""
+    starts, p = np.array([assignment.starts for assignment in assignments]), np.array([*probabilities.values()])
+    if impossible := sorted({*np.unique(starts).tolist()} - {*probabilities}):
+        raise AssertionError(f"assign gives version {impossible[0]}, which {call} leaves out")
+    shares = np.array([(starts == version).mean(axis=1) for version in probabilities])  # [versions, draws]
+    draws, rows = starts.shape
+    variance = p * (1.0 - p)
+    between = shares.var(axis=1, ddof=1).sum() if draws > 1 else 0.0
+    effect = min(max(1.0, between * rows / max(variance.sum(), 1e-12)), rows)
+    n = draws * rows / effect
+    mean = shares.mean(axis=1)
+    excess = np.abs(mean - p) - 5.0 * (np.sqrt(variance / n) + 1.0 / n)
+    worst = int(excess.argmax())
+    if excess[worst] <= 0.0:
+        return None
+    version, text = [*probabilities][worst], f"over {draws} draws {mean[worst]:.3f} of the rows begin with"
+    return f"{text} version {version}, where {call} gives {p[worst]:.3g}"
 
 
 def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
@@ -156,6 +188,12 @@ def check_lag_model(model: LagModel) -> None:
 def parametrize_with_lag_checks(models: Iterable[LagModel]) -> Any:
     """A pytest decorator: one test `(model, check)` for each check on each model."""
     return parametrize("model", [(model.text, model) for model in models], LAG_CHECKS)
+
+
+def _assign(model: LagModel, draw: Draw) -> Assignment:
+    """Return the answer to a draw. Raises `AssertionError`, with the line by which a run would refuse it."""
+    with refusals_fail():
+        return checked_assignment(model, draw, model.assign(draw))
 
 
 def _works(model: LagModel, capacity: int) -> bool:

@@ -68,66 +68,14 @@ class Lags:
             if str(error).startswith("LAG="):
                 raise
             raise UserError(f"LAG={self.model.text}: {error}") from error
-        if not isinstance(answer, Assignment):
-            raise UserError(f"LAG={self.model.text}: assign returns a {type(answer).__name__}, not an Assignment")
-        self._check_versions(request, answer)
-        if not isinstance(answer.ledger, Mapping):
-            raise UserError(
-                f"LAG={self.model.text} has the ledger {shorten(repr(answer.ledger))}; give a dict of counts"
-            )
-        ledger = {name: self._row_count(name, count) for name, count in answer.ledger.items()}
+        answer = checked_assignment(self.model, request, answer)
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
         if fresh is None:  # the model counts rows that do not begin, too
-            self._ledger.update(ledger)
-        answer = replace(answer, versions=answer.versions.astype(np.int64, copy=False))
+            self._ledger.update(answer.ledger)
         starts = answer.starts if fresh is None else answer.starts[fresh]
         self._rows.update((phase - starts).tolist())
         return answer
-
-    def _check_versions(self, request: Draw, answer: Assignment) -> None:
-        title, phase, stretch = f"LAG={self.model.text}", request.phase, answer.every
-        if stretch is not None and (
-            isinstance(stretch, bool) or not isinstance(stretch, int | np.integer) or stretch < 1
-        ):
-            raise UserError(
-                f"{title} assigned stretches of every={stretch!r} decisions; give a whole number above 0, or None"
-            )
-        try:
-            versions = np.asarray(answer.versions)
-        except ValueError:
-            raise UserError(
-                f"{title} assigned stretches of different numbers; give an array [slots, stretches]"
-            ) from None
-        shape = (request.slots, 1 if stretch is None else -(-request.length // stretch))
-        if versions.shape != shape:
-            raise UserError(
-                f"{title} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
-            )
-        if not isinstance(answer.versions, np.ndarray) or not np.issubdtype(versions.dtype, np.integer):
-            raise UserError(
-                f"{title} assigned versions as a {type(answer.versions).__name__} of {versions.dtype}; "
-                "give an array of whole numbers"
-            )
-        if versions.size and not (request.held[0] <= versions.min() <= versions.max() <= phase):
-            raise UserError(
-                f"{title} assigned versions {versions.min()} to {versions.max()} in phase {phase}, where the buffer "
-                f"holds {request.held[0]} to {phase}"
-            )
-        if (np.diff(versions, axis=1) < 0).any():
-            raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
-        if stretch is not None and not self.model.within_rows:
-            raise UserError(f"{title} changes weights inside a row but does not declare within_rows = True")
-
-    def _row_count(self, name: str, count: int) -> int:
-        """Return a count of the model's ledger as a plain number, whatever kind of integer it is."""
-        if name not in LEDGER:
-            raise UserError(f"LAG={self.model.text} counts {name!r}; a ledger has {', '.join(LEDGER)}")
-        if not isinstance(count, int | np.integer) or count < 0:
-            raise UserError(
-                f"LAG={self.model.text} counts {count!r} rows as {name!r}; give a whole number, not below 0"
-            )
-        return int(count)
 
     def ledger(self, phase: int) -> dict[str, int]:
         """Return `lag_dropped` and so on, in rows, over the draws of a phase; empty where the model counts nothing."""
@@ -183,6 +131,59 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
     )
     all_rows = np.arange(n)
     return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
+
+
+def checked_assignment(model: LagModel, request: Draw, answer: object) -> Assignment:
+    """Return a model's answer to a draw, with versions as int64 and counts as plain numbers. Raises `UserError` where
+    it is something else, or has versions that the buffer does not hold."""
+    title = f"LAG={model.text}"
+    if not isinstance(answer, Assignment):
+        raise UserError(f"{title}: assign returns a {type(answer).__name__}, not an Assignment")
+    _check_versions(model, request, answer)
+    if not isinstance(answer.ledger, Mapping):
+        raise UserError(f"{title} has the ledger {shorten(repr(answer.ledger))}; give a dict of counts")
+    ledger = {name: _row_count(model, name, count) for name, count in answer.ledger.items()}
+    return replace(answer, versions=answer.versions.astype(np.int64, copy=False), ledger=ledger)
+
+
+def _check_versions(model: LagModel, request: Draw, answer: Assignment) -> None:
+    title, phase, stretch = f"LAG={model.text}", request.phase, answer.every
+    if stretch is not None and (isinstance(stretch, bool) or not isinstance(stretch, int | np.integer) or stretch < 1):
+        raise UserError(
+            f"{title} assigned stretches of every={stretch!r} decisions; give a whole number above 0, or None"
+        )
+    try:
+        versions = np.asarray(answer.versions)
+    except ValueError:
+        raise UserError(f"{title} assigned stretches of different numbers; give an array [slots, stretches]") from None
+    shape = (request.slots, 1 if stretch is None else -(-request.length // stretch))
+    if versions.shape != shape:
+        raise UserError(
+            f"{title} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
+        )
+    if not isinstance(answer.versions, np.ndarray) or not np.issubdtype(versions.dtype, np.integer):
+        raise UserError(
+            f"{title} assigned versions as a {type(answer.versions).__name__} of {versions.dtype}; "
+            "give an array of whole numbers"
+        )
+    if versions.size and not (request.held[0] <= versions.min() <= versions.max() <= phase):
+        raise UserError(
+            f"{title} assigned versions {versions.min()} to {versions.max()} in phase {phase}, where the buffer "
+            f"holds {request.held[0]} to {phase}"
+        )
+    if (np.diff(versions, axis=1) < 0).any():
+        raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
+    if stretch is not None and not model.within_rows:
+        raise UserError(f"{title} changes weights inside a row but does not declare within_rows = True")
+
+
+def _row_count(model: LagModel, name: str, count: int) -> int:
+    """Return a count of the model's ledger as a plain number, whatever kind of integer it is."""
+    if name not in LEDGER:
+        raise UserError(f"LAG={model.text} counts {name!r}; a ledger has {', '.join(LEDGER)}")
+    if not isinstance(count, int | np.integer) or count < 0:
+        raise UserError(f"LAG={model.text} counts {count!r} rows as {name!r}; give a whole number, not below 0")
+    return int(count)
 
 
 NEAR_1 = 1e-6  # rounding of a sum of probabilities

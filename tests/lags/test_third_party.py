@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -180,7 +181,7 @@ BROKEN = {
     "draws_as_its_probabilities_say": ("% self.of_each == 0", "% self.of_each != 0"),
     "schedules_rows_that_a_run_can_be_made_of": (  # of versions that do not exist yet
         "    def check",
-        "    def schedule(self, demand):\n        from staleharness.lag import read_lag\n"
+        "    drawn = False\n\n    def schedule(self, demand):\n        from staleharness.lag import read_lag\n"
         "        plan = read_lag('delay:2').schedule(demand)\n"
         "        return replace(plan, version=plan.version + 1)\n\n    def check",
     ),
@@ -203,6 +204,88 @@ def test_a_broken_promise_is_caught(name: str, file: Path) -> None:
         check(model)
     with pytest.raises(AssertionError, match=r"stragglers:2: |uniform: "):
         check_lag_model(model)
+
+
+MESSAGES = {
+    "a list": ("return replace(keep(versions)", "return list(versions)\n        return replace(keep(versions)"),
+    "numbers of another kind": ("keep(versions)", "Assignment(versions[:, None] / 1.0)"),
+    "too few rows": ("keep(versions)", "keep(versions[1:])"),
+    "a version that is not held": ("late = min(self.behind, draw.phase)\n", "late = self.behind\n"),
+    "a name of its own": ('"dropped"', '"lost"'),
+    "half a row": ('"in_flight": late', '"in_flight": late / 2'),
+    "other versions each time": (
+        "late = min(",
+        "type(self).calls = getattr(type(self), 'calls', 0) + 1\n        late = type(self).calls % 2 * min(",
+    ),
+    "another ledger each time": (
+        '"in_flight": late',
+        '"in_flight": setattr(type(self), "calls", 1 - getattr(type(self), "calls", 0)) or type(self).calls',
+    ),
+    "another distribution": ("{phase: 1 - 1 / self.of_each, late: 1 / self.of_each}", "{phase: 0.6, late: 0.4}"),
+    "no distribution": ("{phase: 1 - 1 / self.of_each, late: 1 / self.of_each}", "{phase: 0.6}"),
+}
+WORDS = {
+    "a list": "assign returns a list, not an Assignment",
+    "numbers of another kind": "assigned versions as a ndarray of float64; give an array of whole numbers",
+    "too few rows": r"assigned versions of shape \(5, 1\) in phase 0, where \(6, 1\) was asked for",
+    "a version that is not held": "assigned versions -2 to 0 in phase 0, where the buffer holds 0 to 0",
+    "a name of its own": "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue",
+    "half a row": "counts 0.0 rows as 'in_flight'; give a whole number, not below 0",
+    "other versions each time": r"same Draw\(.*\) got the versions \[.*\] first and \[.*\] later; .*draw.generator",
+    "another ledger each time": r"the same Draw\(.*\) got the ledger \{.*\} first and \{.*\} later",
+    "another distribution": r"0\.\d+ of the rows begin with version \d+, where probabilities\(\d+, \d+\) gives 0\.[46]",
+    "no distribution": r"probabilities\(\d+, \d+\) returns \{.*\}; give \{version: probability\} of versions",
+}
+
+
+@pytest.mark.parametrize("file", ["file"], indirect=True)
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_contract_says_what_is_wrong(name: str, file: Path) -> None:
+    right, wrong = MESSAGES[name]
+    assert FILE.count(right) == 1
+    file.write_text(FILE.replace(right, wrong))
+    model = LAGS["stragglers"](behind=2)  # type: ignore[call-arg]
+    with pytest.raises(AssertionError, match=WORDS[name]):
+        check_lag_model(model)
+
+
+SHARED = """
+    def assign(self, draw: Draw) -> Assignment:
+        lags = draw.generator().choice(len(draw.held), p=self.shares(len(draw.held)))
+        return keep(np.full(draw.slots, draw.phase - lags))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        held_versions = held(phase, capacity)
+        return dict(zip(reversed(held_versions), self.claims(len(held_versions)), strict=True))
+
+    def shares(self, n: int) -> np.ndarray:
+        return np.full(n, 1 / n)
+
+    def claims(self, n: int) -> np.ndarray:
+        return SHARES
+"""
+
+
+@pytest.mark.parametrize("file", ["file"], indirect=True)
+@pytest.mark.parametrize(
+    ("claims", "keeps"),
+    [
+        ("np.full(n, 1 / n)", True),
+        ("np.arange(1, n + 1) / np.arange(1, n + 1).sum()", False),
+        ("np.array([1.0] if n == 1 else [0.7, *np.full(n - 1, 0.3 / (n - 1))])", False),
+    ],
+)
+def test_rows_may_share_one_draw(claims: str, keeps: bool, file: Path) -> None:
+    head, _, tail = FILE.partition("    def assign")
+    file.write_text(head + SHARED.replace("SHARES", claims) + "\n    def check" + tail.partition("    def check")[2])
+    model = LAGS["stragglers"]()
+    began = time.perf_counter()
+    if keeps:
+        check_lag_model(model)
+    else:
+        with pytest.raises(AssertionError, match=r"draws_as_its_probabilities_say.* over \d+ draws 0\.\d+ of the rows"):
+            check_lag_model(model)
+    assert time.perf_counter() - began < 10.0  # mostly below one second
 
 
 def test_a_file_that_claims_a_taken_name_is_told_both_files(file: Path) -> None:
