@@ -12,11 +12,12 @@ from typing import Any, Literal, get_args, get_origin
 import torch
 from torch import Tensor
 
-from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
+from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, defines
 from ..base.plugins import summary
-from ..batch import PolicyLoss, Trajectories, Values
+from ..batch import Trajectories, Values
 from ..errors import UserError
-from .check_runner import global_generators, parametrize, run_checks, variants
+from ..training.hook_checks import loss_of, step_scale_of, stop_of, targets_of
+from .check_runner import global_generators, parametrize, refusals_fail, run_checks, variants
 from .example_batches import (
     copy_of,
     example_decisions,
@@ -63,13 +64,17 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
 
 def answers_the_learner(algorithm: Algorithm) -> None:
     """`proximal`, `ewma_decay`, `realign_every`, `normalise_advantage`, `time_order` and `stop` return valid values."""
-    assert algorithm.proximal in get_args(Proximal)
-    assert algorithm.realign_every in get_args(Realign)
-    assert 0.0 <= algorithm.ewma_decay < 1.0
-    assert isinstance(algorithm.normalise_advantage, bool) and isinstance(algorithm.time_order, bool)
-    assert algorithm.stop(examples_for(algorithm)) in get_args(Stop)
-    scale = algorithm.step_scale(examples_for(algorithm))
-    assert isinstance(scale, float) and math.isfinite(scale) and scale >= 0.0
+    for name, kind in (("proximal", Proximal), ("realign_every", Realign)):
+        word, words = getattr(algorithm, name), get_args(kind)
+        assert word in words, f"{name} is {word!r}; give one of {', '.join(map(repr, words))}"
+    decay = algorithm.ewma_decay
+    assert 0.0 <= decay < 1.0, f"ewma_decay is {decay!r}; give a number of at least 0 and below 1"
+    for name in ("normalise_advantage", "time_order"):
+        flag = getattr(algorithm, name)
+        assert isinstance(flag, bool), f"{name} is {flag!r}; give True or False"
+    with refusals_fail():
+        stop_of(algorithm, examples_for(algorithm))
+        step_scale_of(algorithm, examples_for(algorithm))
 
 
 def has_a_loss_per_decision(algorithm: Algorithm) -> None:
@@ -77,11 +82,13 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
     for dtype in (torch.float32, torch.float64):
         for rows, steps in ((4, 6), (7, 1), (1, 1)):
             d = examples_for(algorithm, rows, steps, dtype=dtype)
-            answer = algorithm.policy_loss(d)
-            assert isinstance(answer, PolicyLoss)
+            with refusals_fail():
+                answer = loss_of(algorithm, d)
             for name, x in {"loss": answer.loss, **answer.diagnostics}.items():
-                assert x.shape == (rows, steps) and x.dtype == dtype, f"{name} is {tuple(x.shape)} {x.dtype}"
-                assert x.isfinite().all(), name
+                title = f"the {name} that policy_loss returns is"
+                form = f"{title} {list(x.shape)} of {x.dtype}; give {[rows, steps]} of {dtype}, the type of the inputs"
+                assert x.shape == (rows, steps) and x.dtype == dtype, form
+                assert x.isfinite().all(), f"{title} not finite"
             for name in {"clipped", "truncated", "masked", "vetoed"} & set(answer.diagnostics):
                 x = answer.diagnostics[name]
                 assert ((x == 0) | (x == 1)).all(), f"`{name}` is 0 or 1"
@@ -278,7 +285,8 @@ def _label(algorithm: Algorithm) -> str:
 
 
 def _targets(algorithm: Algorithm, t: Trajectories) -> tuple[Tensor, Tensor]:
-    targets = algorithm.targets(t)
+    with refusals_fail():
+        targets = targets_of(algorithm, t)
     return targets.advantage, targets.value_target
 
 

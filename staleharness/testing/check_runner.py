@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..base.options import Choice
-from ..errors import UserError, one_line, type_and_message
+from ..errors import Diverged, UserError, one_line, type_and_message
 
 
 def run_checks(checks: Iterable[Callable[..., None]], label: str, *arguments: Any) -> None:
@@ -28,10 +28,10 @@ def run_checks(checks: Iterable[Callable[..., None]], label: str, *arguments: An
 
 @contextlib.contextmanager
 def refusals_fail() -> Iterator[None]:
-    """Raise `AssertionError` with the line of a `UserError`, by which a run would refuse a plugin."""
+    """Raise `AssertionError` with the line of the `UserError` or `Diverged` that would end a run with a plugin."""
     try:
         yield
-    except UserError as error:
+    except (Diverged, UserError) as error:
         raise AssertionError(str(error)) from error
 
 

@@ -294,6 +294,70 @@ def test_a_broken_promise_is_caught(registry: None, broken: type[Algorithm], che
         check_algorithm(broken)
 
 
+class Pairs(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return super().policy_loss(d).loss, {}  # type: ignore[return-value]
+
+
+class BareTargets(Honest):
+    def targets(self, t: Trajectories) -> Targets:
+        return t.reward, t.value  # type: ignore[return-value]
+
+
+class InfiniteLoss(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(super().policy_loss(d).loss / 0.0)
+
+
+class StopsByNumber(Honest):
+    def stop(self, d: Decisions) -> Stop:
+        return True  # type: ignore[return-value]
+
+
+class StepsBack(Honest):
+    def step_scale(self, d: Decisions) -> float:
+        return -1.0
+
+
+class StepsBeyondAllBounds(Honest):
+    def step_scale(self, d: Decisions) -> float:
+        return float("inf")
+
+
+class FirstAnchor(Honest):
+    proximal = "newest"  # type: ignore[assignment]
+
+
+class LongShadow(Honest):
+    ewma_decay = 1.0
+
+
+class OrderInWords(Honest):
+    time_order = "yes"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (Pairs, "has_a_loss_per_decision: .* Pairs: policy_loss returns a tuple, not a PolicyLoss$"),
+        (BareTargets, "BareTargets: targets returns a tuple, not a Targets$"),
+        (Averages, r"the loss that policy_loss returns is of shape \[\]; give a tensor with a number of each decision"),
+        (InfiniteLoss, "the loss that policy_loss returns is not finite$"),
+        (AnswersNonsense, "realign_every is 'sometimes'; give one of 'phase', "),
+        (FirstAnchor, "proximal is 'newest'; give one of 'behaviour', 'recompute', 'ewma'$"),
+        (LongShadow, "ewma_decay is 1.0; give a number of at least 0 and below 1$"),
+        (OrderInWords, "time_order is 'yes'; give True or False$"),
+        (StopsByNumber, "stop returns True; give one of 'no', 'epoch', 'phase'$"),
+        (StepsBack, "step_scale returns -1.0; give a number that is not below 0$"),
+        (StepsBeyondAllBounds, "step_scale is not finite in phase 0$"),
+    ],
+)
+def test_the_contract_says_what_is_wrong(registry: None, broken: type[Algorithm], words: str) -> None:
+    ALGORITHMS.register(broken.__name__)(broken)
+    with pytest.raises(AssertionError, match=words):
+        check_algorithm(broken)
+
+
 def test_a_ratio_of_a_whole_row_is_pointed_to_gspo() -> None:
     checks = {c.__name__: c for c in CHECKS}
     with pytest.raises(AssertionError, match=r"written as in algorithms/gspo\.py"):
