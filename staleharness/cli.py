@@ -21,7 +21,10 @@ from .errors import UserError, lacks_memory, type_and_message
 
 # errors of standard output, which name no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-MACHINE_TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE)
+MACHINE_TROUBLE = (
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPIPE),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE),
+)
 OUT_OF_MEMORY = "out of memory; run fewer things at a time (JOBS=1), or on a machine with more"
 
 
@@ -49,7 +52,7 @@ def main() -> None:
         except Exception as error:
             from .base.plugins import plugin_line
 
-            if _is_machine_trouble(error) or not (place := plugin_line(error)):
+            if _is_machine_trouble(error) or not (place := plugin_line(error, builtin=not isinstance(error, OSError))):
                 raise
             code = _complain(f"a plugin raised {type_and_message(error)} ({place})")
         sys.stdout.flush()

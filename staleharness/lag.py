@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options, build_choice, canonical_text, parse_choice_of, path_digests, values_before
+from .base.options import Options, build_choice, canonical_text, parse_choice_of, text_by_content, values_before
 from .base.options import option as option
 from .base.parsing import split_at_last_slash
 from .base.plugins import Registry
@@ -123,7 +123,8 @@ class LagModel(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if text := getattr(self, "of", ""):  # one model has one text, and a file in it an absolute path
+        text = getattr(self, "of", "")  # of `parts`; one model has one text, and a file in it an absolute path
+        if text and type(self).parts is LagModel.parts and text != self.hyper_parameters().get("of"):
             object.__setattr__(self, "of", read_lag(text).text)
 
     @classmethod
@@ -135,7 +136,8 @@ class LagModel(Options):
         hooks = {x for x in ("assign", "schedule", "online") if getattr(cls, x) is not getattr(LagModel, x)}
         if not (hooks or cls.real) or (hooks >= {"assign", "schedule"} and cls.drawn is LagModel.drawn):
             number = "both assign(self, draw) and" if hooks else "neither assign(self, draw) nor"
-            raise UserError(f"{where} defines {number} schedule(self, demand)")
+            remedy = "; leave one out, or define drawn" if hooks else ""
+            raise UserError(f"{where} defines {number} schedule(self, demand){remedy}")
 
     def assign(self, draw: Draw) -> Assignment:
         """Return a version in `draw.held` for each of the `draw.slots` rows.
@@ -161,10 +163,7 @@ class LagModel(Options):
     @property
     def identity(self) -> str:
         """Text of the model in run ids: `text`, with the digest of a file in place of its name."""
-        digests, (_, *inner) = path_digests(self, f"LAG={self.name}"), self.parts()
-        if inner and inner[0].identity != canonical_text(inner[0]):  # a file is named in it
-            digests["of"] = inner[0].identity
-        return canonical_text(self, digests)
+        return text_by_content(self, self.parts()[1:])
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of, path_digests
+from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of, text_by_content
 from .base.options import option as option
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -138,5 +138,5 @@ def mismatch_identity(text: str) -> str:
     """Return the text of models in run ids, with the digest of a file in place of its name; empty where that is their
     usual text."""
     models = read_mismatch(text)
-    digests = [path_digests(model, model.title()) for model in models]
-    return "+".join(map(canonical_text, models, digests)) if any(digests) else ""
+    identity = "+".join(text_by_content(model, ()) for model in models)
+    return "" if identity == "+".join(model.text for model in models) else identity

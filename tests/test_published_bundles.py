@@ -11,13 +11,13 @@ import pytest
 
 import staleharness as sh
 from staleharness.base import reference_results
-from staleharness.base.reference_results import bundle_in, reference_folder, results_path
+from staleharness.base.reference_results import reference_folder, results_path
 from staleharness.pages.paper_figure_data import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.running import forecast
 from staleharness.store.bundle_reader import read_runs
 from staleharness.store.store import Store
-from staleharness.store.study_runs import published_bundles
+from staleharness.store.study_runs import find_bundle, published_bundles
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,9 +60,13 @@ def test_a_copied_bundle_hides_none_of_the_wheel(wheel: Path) -> None:
 
 def test_a_bundle_of_the_wheel_finds_a_copied_one_beside_it(wheel: Path) -> None:
     inside = reference_folder()
-    assert bundle_in(inside, "lesson_lag").resolve() == wheel / "lesson_lag"
-    assert bundle_in(inside, "quick_hopper") == inside / "quick_hopper"
-    assert bundle_in(wheel.parent, "quick_hopper") == wheel.parent / "quick_hopper", "another folder has its own alone"
+    assert find_bundle(inside, "lesson_lag").resolve() == wheel / "lesson_lag"
+    assert find_bundle(inside, "quick_hopper") == inside / "quick_hopper"
+    (wheel / "quick_hopper").mkdir()  # half a copy
+    assert find_bundle(inside, "quick_hopper") == inside / "quick_hopper"
+    assert find_bundle(wheel.parent, "quick_hopper") == wheel.parent / "quick_hopper", (
+        "another folder has its own alone"
+    )
 
 
 def test_a_copy_of_a_wheel_s_bundle_counts_once(wheel: Path) -> None:

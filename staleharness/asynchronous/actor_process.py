@@ -141,10 +141,10 @@ class ActorFailure:
     def error(self, number: int) -> Exception:
         """Return the error for the learner to raise: of the same class where users know it, with the traceback of actor
         `number` as a note."""
-        same = {c.__name__: c for c in SAME_CLASS}.get(self.kind)
+        error_class = {c.__name__: c for c in SAME_CLASS}.get(self.kind)
         place = f" ({self.place})" if self.place else ""
         text = f"actor {number} failed: {self.kind}: {one_line(self.message)}{place}"
-        error = RuntimeError(text) if same is None else same(self.message)
+        error = RuntimeError(text) if error_class is None else error_class(self.message)
         error.add_note(f"in the process of actor {number}:\n{self.traceback}")
         return error
 

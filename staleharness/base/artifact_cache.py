@@ -44,9 +44,9 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """Return the folder `key` of that kind. Where there is none, `make` creates and fills a temporary folder, which is
     then renamed, so that an incomplete one is never used. Raises `UserError` where nothing can be written."""
     folder = cache_folder() / kind / key
-    if folder.is_dir():  # perhaps on a disk where nothing can be written
-        return folder
     try:
+        if folder.is_dir():  # perhaps on a disk where nothing can be written
+            return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock_file = folder.with_suffix(".lock").open("w", encoding="utf-8")
     except OSError as error:

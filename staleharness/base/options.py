@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar, get_origin
@@ -181,6 +181,23 @@ def canonical_text(instance: Options, replacements: Mapping[str, str] = MappingP
         return f"{instance.name}:{value if isinstance(value, str) else format_value(value)}"
     inside = ",".join(f"{key}={format_value(value)}" for key, value in changes.items())
     return f"{instance.name}[{inside}]" if changes else instance.name
+
+
+def text_by_content(instance: Options, models: Sequence[Any]) -> str:
+    """Return the canonical text of a plugin with the digest of each file in place of its name. models: those within it,
+    each inside the one before; the last has an `identity` of its own. Raises `UserError` for a file that is missing."""
+    text = canonical_text(instance, path_digests(instance, instance.title()))
+    if not models:
+        return text
+    *outer, last = models
+    identity: str = last.identity
+    contents = {last.text: identity}
+    for model in outer:
+        contents |= {getattr(model, name): key for name, key in path_digests(model, model.title()).items()}
+    for name in sorted(contents, key=len, reverse=True):  # a path may begin like another
+        text = text.replace(name, contents[name])
+    has_file = identity != canonical_text(last)
+    return f"{text} {identity}" if has_file and identity not in text else text  # where `text` is not canonical
 
 
 def parse_choice_of(

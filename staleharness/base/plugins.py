@@ -67,7 +67,7 @@ class Registry(Generic[T]):
         def claim(cls: T) -> T:
             source_file(cls)
             other = self._classes.get(name)
-            if other is not None and _origin(other) != _origin(cls):
+            if other is not None and (source_file(other), other.__qualname__) != (source_file(cls), cls.__qualname__):
                 raise UserError(
                     f"the name {name!r} in {self.kind} is claimed twice: by {other.__qualname__} in "
                     f"{source_file(other)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
@@ -266,13 +266,17 @@ def is_builtin(cls: type, kind: str) -> bool:
     return Path(source_file(cls)).parent == builtin_folder(kind).resolve()
 
 
-def plugin_line(error: BaseException) -> str:
-    """Return the innermost line of a plugin's file that raised an error, or its cause: `a.py, line 17`; else ""."""
+def plugin_line(error: BaseException, builtin: bool = True) -> str:
+    """Return the innermost line of a plugin's file that raised an error, or its cause: `a.py, line 17`; else "".
+    builtin: the library's own plugins count, too."""
     modules, place = _plugin_modules(), ""
     for frame, line in traceback.walk_tb(error.__traceback__):
+        file = Path(frame.f_code.co_filename)
+        if not builtin and any(file.is_relative_to(builtin_folder(kind)) for kind in KINDS):
+            continue
         top = (name := str(frame.f_globals.get("__name__"))).partition(".")[0]
         if top != "staleharness" and (name.startswith(PREFIX) or {name, top} & modules):
-            place = f"{Path(frame.f_code.co_filename).name}, line {line}"
+            place = f"{file.name}, line {line}"
     return place or (plugin_line(error.__cause__) if error.__cause__ else "")
 
 
@@ -281,10 +285,6 @@ def source_file(cls: type) -> str:
     with contextlib.suppress(OSError, TypeError):
         return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
     raise UserError(f"{cls.__qualname__} is defined in no file, which workers need; {OWN_FILE}")
-
-
-def _origin(cls: type) -> tuple[str, str]:
-    return source_file(cls), cls.__qualname__
 
 
 def source_hash(cls: type, active: frozenset[str] = frozenset()) -> str:

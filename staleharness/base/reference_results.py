@@ -26,11 +26,6 @@ def bundle_places(folder: Path) -> list[Path]:
     return [folder, reference_folder()] if folder.resolve() == working.resolve() else [folder]
 
 
-def bundle_in(folder: Path, name: str) -> Path:
-    """Path of a bundle in one of the places of a folder (`bundle_places`); below `folder` where none has it."""
-    return next((path for place in bundle_places(folder) if (path := place / name).exists()), folder / name)
-
-
 def absent_results() -> str:
     """Return a hint on where to get other published bundles, for an installation from a wheel, which has only some;
     empty in a checkout, which has all."""

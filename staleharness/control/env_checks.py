@@ -36,7 +36,7 @@ def unsupported_space(observations: object, actions: object) -> str | None:
     if not is_vector(actions) and not isinstance(actions, Discrete):
         return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
     if getattr(actions, "shape", None) == (0,) or getattr(actions, "n", None) == 1:
-        return f"actions {actions}, which leave no choice; give a Box of at least 1 number, or Discrete of 2"
+        return f"actions {actions}, which leave no choice; give a Box of at least 1 number, or Discrete of at least 2"
     return None
 
 
@@ -85,20 +85,21 @@ def problem_of_seeds(vector: gymnasium.vector.VectorEnv) -> str | None:
         first, second = _start(vector, alike), _start(vector, other)
     except Exception as error:  # from a plugin
         return f"reset(seed={alike}) raises {type_and_message(error)}; {rule}"
-    if not np.array_equal(first[0], first[last], equal_nan=True):
-        return f"reset(seed={alike}) starts environments of equal seeds differently; {rule}"
     if not np.array_equal(first[0], second[0], equal_nan=True):
         return f"reset(seed={alike}) and reset(seed={other}) start the first environment differently; {rule}"
+    if not np.array_equal(first[0], first[last], equal_nan=True):
+        return f"reset(seed={alike}) starts environments with equal seeds differently; draw what differs from the seed"
     return None
 
 
 def seeds_by_itself(vector: gymnasium.vector.VectorEnv) -> bool:
     """Return whether a layer of a vector has a `reset` that is neither gymnasium's nor the harness's."""
-    layers: list[Any] = [vector]
-    while hasattr(layers[-1], "env"):
-        layers.append(layers[-1].env)
-    resets = [getattr(layer.reset, "__module__", "") or "" for layer in layers]
-    return any(not module.startswith(("gymnasium.", "staleharness.")) for module in resets)
+    layer: Any = vector
+    while callable(reset := getattr(layer, "reset", None)):  # `env` of a vector of one's own may be a name
+        if not str(getattr(reset, "__module__", "")).startswith(("gymnasium.", "staleharness.")):
+            return True
+        layer = getattr(layer, "env", None)
+    return False
 
 
 def _start(vector: Any, seed: int | list[int]) -> NDArray[Any]:

@@ -149,7 +149,7 @@ class ControlTask(Task):
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`. `reset(seed=[...])` takes a
-        seed per environment, so that environments of equal seeds start alike.
+        seed per environment, so that environments with equal seeds start alike.
 
         Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)`, bit for bit, makes resumed runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..errors import UserError, one_line, shorten
 from .answer_grading import Grade, has_odd_commas, number
@@ -64,11 +64,11 @@ def checked_problems(answer: object, env: str, split: Split) -> list[Problem]:
     """Return what a task's `problems` returned for a split as a list. Raises `UserError` where it is not problems of
     three strings, or none."""
     where = f'ENV={env}: problems(spec, "{split}") returns'
-    if not isinstance(answer, Iterable):
+    if isinstance(answer, str) or not (hasattr(answer, "__iter__") or hasattr(answer, "__getitem__")):
         raise UserError(f"{where} {shorten(one_line(repr(answer)))}, not a list of problems")
-    problems = list(answer)
+    problems: list[Problem] = list(cast("Iterable[Problem]", answer))
     if not problems:
-        raise UserError(f"{where} no problem")
+        raise UserError(f"{where} no problems")
     for problem in problems:
         if not isinstance(problem, Problem):
             raise UserError(f"{where} a {type(problem).__name__}, not a Problem(question, solution, answer)")

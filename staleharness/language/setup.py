@@ -166,7 +166,7 @@ def _common_questions(train: Sequence[Problem], test: Sequence[Problem]) -> list
     questions = {problem.question for problem in train}
     count = sum(problem.question in questions for problem in test)
     verb = "is" if count == 1 else "are"
-    note = f"{count} of {len(test)} test questions {verb} trained on, too: scores are partly of memory"
+    note = f"{count} of {len(test)} test questions {verb} also trained on, so scores partly measure memory"
     return [note] if count else []
 
 

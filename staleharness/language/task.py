@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest
 from ..base.parsing import user_path
+from ..base.plugins import is_builtin
 from ..base.system_info import package_version
 from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag, schedule_of
@@ -39,7 +41,12 @@ LARGEST_REWARD = 1e6  # of a task's own grader: float32 distinguishes larger one
 
 def check_extra(env: str) -> None:
     """Raise `UserError` unless the packages are installed that every model is loaded with."""
-    if any(package_version(name) is None for name in PACKAGES):
+    _look_up_packages(package_version, env)
+
+
+@functools.lru_cache
+def _look_up_packages(version: Callable[[str], str | None], env: str) -> None:  # an error is not cached
+    if any(version(name) is None for name in PACKAGES):
         raise missing_extra(f"ENV={env}", "llm")
 
 
@@ -177,7 +184,8 @@ class LanguageTask(Task):
         native = "native" in (spec.learner, spec.decoder)
         if native:
             compiler()
-        if native or spec.warm_start or not spec.model or base_of(spec.model) is not None or gguf_of(spec.model):
+        makes_model = not spec.model and is_builtin(cls, "envs")  # a task of one's own may name one of the hub
+        if native or spec.warm_start or makes_model or base_of(spec.model) is not None or gguf_of(spec.model):
             check_cache()
         if spec.model:
             check_fits(spec)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithm import make_algorithm
+from ..base.console_log import LOGGER
 from ..base.files import stamp
 from ..base.text_formatting import duration, megabytes, number
 from ..errors import UserError, type_and_message
@@ -205,7 +206,13 @@ def _published_runs() -> list[StoredRun]:
 
 @functools.cache
 def _runs_in(*folders: Path) -> list[StoredRun]:
-    return [run for folder in folders for run in Store(folder).read_all()]
+    runs = list[StoredRun]()
+    for folder in folders:
+        try:
+            runs += Store(folder).read_all()
+        except UserError as error:  # a copy in the working folder may be damaged
+            LOGGER.warning("no estimate rests on %s: %s", folder, error)
+    return runs
 
 
 def blind_notes(plan: Plan) -> list[str]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.parsing import parse_choice, without_n
-from ..base.reference_results import PLACE, bundle_in
+from ..base.reference_results import PLACE, bundle_places
 from ..errors import UserError, nearest
 from ..study import USUAL_LAG, Question, plain_env
+from .locks_and_leases import MARKER
 from .results_folder_checks import folders_of_results
 from .run_grid import cell_of
 from .store import Store
@@ -54,7 +55,9 @@ def bundle_path(bundles: Path, study: str, scale: str) -> Path:
 
 def find_bundle(bundles: Path, study: str, scale: str = "small") -> Path:
     """Return the folder that holds the results of a study, where that of all bundles has several places."""
-    return bundle_in(bundles, bundle_path(Path(), study, scale).name)
+    name = bundle_path(Path(), study, scale).name
+    paths = [place / name for place in bundle_places(bundles)]
+    return next((path for path in paths if (path / MARKER).exists()), bundles / name)
 
 
 def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None:

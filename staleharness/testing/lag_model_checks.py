@@ -68,7 +68,9 @@ def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
     """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none older than `oldest`."""
     for at, draw, answer in draws_of(model):
         oldest, least = at.oldest(draw.phase), answer.versions.min()
-        assert oldest <= least, f"assign gives version {least} in phase {draw.phase}, and oldest({draw.phase}) {oldest}"
+        assert oldest <= least, (
+            f"assign gives version {least} in phase {draw.phase}, but oldest({draw.phase}) returns {oldest}"
+        )
 
 
 def is_a_function_of_the_question(model: LagModel) -> None:
@@ -81,14 +83,14 @@ def is_a_function_of_the_question(model: LagModel) -> None:
         source = "take random numbers from draw.generator(), and keep no state"
         for name, value, other in (
             ("versions", answer.versions[:, 0].tolist(), repeat.versions[:, 0].tolist()),
-            ("stretches of every", answer.every, repeat.every),
+            ("every", answer.every, repeat.every),
             ("ledger", answer.ledger, repeat.ledger),
         ):
-            assert value == other, f"the same {draw} got the {name} {value} first and {other} later; {source}"
+            assert value == other, f"the same {draw} got {name}={value} first and {name}={other} later; {source}"
         assert np.array_equal(answer.versions, repeat.versions), f"the same {draw} got other versions later; {source}"
     for (_, plan), (_, other) in zip(schedules_of(model), schedules_of(fresh), strict=True):
         for key, value in vars(plan).items():
-            assert np.array_equal(value, getattr(other, key)), f"two calls of schedule give another {key}"
+            assert np.array_equal(value, getattr(other, key)), f"two calls of schedule give different {key}"
     assert global_generators() == before, "a global random generator moved; draw from draw.generator()"
 
 
@@ -104,7 +106,9 @@ def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
             )
             generated = account.get("generated")
             rest = sum(account.values()) - (generated or 0)
-            assert generated == rest, f"the ledger counts {generated} {unit} as generated, and {rest} in {account}"
+            assert generated == rest, (
+                f"the ledger counts {generated} {unit} as generated, but all others in {account} sum to {rest}"
+            )
 
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from command_line import Cli
 from known_plugins import loaded_plugins
 
 import staleharness as sh
+from staleharness.lag import LAGS
 
 ALGORITHM = '''
 from __future__ import annotations
@@ -211,6 +213,20 @@ def test_a_machine_s_trouble_inside_a_plugin_is_no_fault_of_it(tmp_path: Path, c
     path.write_text(RAISING)
     code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--lag", "greedy")
     assert code == 2 and errors.startswith("staleharness: too many open files; run fewer things at a time")
+
+
+def test_an_unreadable_file_of_a_built_in_model_is_named(
+    tmp_path: Path, call: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "lags.csv"
+    file.write_text("lag\n1\n")
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(sys.modules[LAGS["log"].__module__], "digest", refuse)
+    code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--k", "2", "--lag", f"log:{file}")
+    assert (code, errors) == (2, f"staleharness: {file}: Permission denied\n")
 
 
 ASSIGN, SCHEDULE = ("    def assign(self, draw): return 1\n", "    def schedule(self, demand): return 1\n")

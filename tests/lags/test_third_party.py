@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -231,8 +230,8 @@ WORDS = {
     "a version that is not held": "assigned versions -2 to 0 in phase 0, where the buffer holds 0 to 0",
     "a name of its own": "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue",
     "half a row": "counts 0.0 rows as 'in_flight'; give a whole number, not below 0",
-    "other versions each time": r"same Draw\(.*\) got the versions \[.*\] first and \[.*\] later; .*draw.generator",
-    "another ledger each time": r"the same Draw\(.*\) got the ledger \{.*\} first and \{.*\} later",
+    "other versions each time": r"same Draw\(.*\) got versions=\[.*\] first and versions=\[.*\] later; .*generator",
+    "another ledger each time": r"the same Draw\(.*\) got ledger=\{.*\} first and ledger=\{.*\} later",
     "another distribution": r"0\.\d+ of the rows begin with version \d+, where probabilities\(\d+, \d+\) gives 0\.[46]",
     "no distribution": r"probabilities\(\d+, \d+\) returns \{.*\}; give \{version: probability\} of versions",
 }
@@ -279,13 +278,11 @@ def test_rows_may_share_one_draw(claims: str, keeps: bool, file: Path) -> None:
     head, _, tail = FILE.partition("    def assign")
     file.write_text(head + SHARED.replace("SHARES", claims) + "\n    def check" + tail.partition("    def check")[2])
     model = LAGS["stragglers"]()
-    began = time.perf_counter()
     if keeps:
         check_lag_model(model)
     else:
         with pytest.raises(AssertionError, match=r"draws_as_its_probabilities_say.* over \d+ draws 0\.\d+ of the rows"):
             check_lag_model(model)
-    assert time.perf_counter() - began < 10.0  # mostly below one second
 
 
 def test_a_file_that_claims_a_taken_name_is_told_both_files(file: Path) -> None:
@@ -362,6 +359,31 @@ def test_files_at_any_depth_count_by_content(
     assert models[0].identity == models[2].identity != models[3].identity and str(tmp_path) not in models[0].identity
 
 
+@dataclass(frozen=True)
+class BaseOption(Around):
+    """A wrapper whose option has another name, so that it says itself what it wraps."""
+
+    base: str = "uniform"
+    of: str = "that"
+
+    def parts(self) -> tuple[LagModel, ...]:
+        return (self, *read_lag(self.base).parts())
+
+
+def test_a_wrapper_may_name_its_option_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(LAGS)
+    monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "base_option": BaseOption})
+    monkeypatch.setattr(BaseOption, "name", "base_option")
+    monkeypatch.chdir(tmp_path)
+    forms = ["log:{}", "log[file={},column=lag]", "log[column=lag,file={}]"]  # the last two are not canonical
+    for form in forms:
+        identities = []
+        for lag in (1, 1, 2):
+            (tmp_path / "a.csv").write_text(f"lag\n{lag}\n")
+            identities.append(read_lag(f"base_option[base={form.format(tmp_path / 'a.csv')},of=this]").identity)
+        assert identities[0] == identities[1] != identities[2] and "of=this" in identities[0]
+
+
 def test_a_wrapper_has_one_text_for_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
     list(LAGS)
     monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "around": Around})
@@ -370,3 +392,19 @@ def test_a_wrapper_has_one_text_for_one_model(monkeypatch: pytest.MonkeyPatch) -
     assert {read_lag(text).text for text in texts} == {"around:geometric:0.5"}
     with pytest.raises(UserError, match="'unifrm' is not a lag model"):
         read_lag("around[of=unifrm]")
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [
+        ("log:{}", "log:1e2f7416ca57c2a3"),
+        ("log:{}/cap:3", "cap[max=3,of=log:1e2f7416ca57c2a3]"),
+        ("log:{}/sync:8", "sync[every=8,of=log:1e2f7416ca57c2a3]"),
+        ("log:{}/sync:8/cap:3", "cap[max=3,of=log:1e2f7416ca57c2a3/sync:8]"),
+        ("log:{}/cap:3/sync:8", "sync[every=8,of=cap[max=3,of=log:1e2f7416ca57c2a3]]"),
+        ("uniform/sync:8/cap:3", "cap[max=3,of=uniform/sync:8]"),
+    ],
+)
+def test_identities_of_built_in_models_stay(text: str, identity: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("lag\n1\n")
+    assert read_lag(text.format(tmp_path / "a.csv")).identity == identity

@@ -69,7 +69,10 @@ def test_a_cache_that_cannot_be_written_is_refused_first(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "file" / "cache"))
-    begin = lambda: LanguageTask.check_here(spec(**settings))  # noqa: E731
+    family = find_env("word-problems")[1]
+    begin = lambda: family.check_here(spec(**settings))  # noqa: E731
+    if settings == {"model": ""}:
+        LanguageTask.check_here(spec(**settings))  # a task of one's own may name a model of the hub
     if settings:
         assert "file/cache cannot be written" in error_line(begin)
     else:

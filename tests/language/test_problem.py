@@ -46,7 +46,7 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
 @pytest.mark.parametrize(
     ("problems", "words"),
     [
-        ([], "no problem"),
+        ([], "no problems"),
         (None, "None, not a list of problems"),
         (3, "3, not a list of problems"),
         ([*PROBLEMS, ("1 + 1?", "#### 2", "2")], "a tuple, not a Problem(question, solution, answer)"),
