@@ -21,6 +21,8 @@ from staleharness.statistics.table_notes import on_starts
 from staleharness.store.bundle_reader import is_packed
 from staleharness.store.bundle_writer import STUDY
 from staleharness.store.results_folder_checks import folders_of_results
+from staleharness.store.study_runs import read_study_runs
+from staleharness.study import read_study
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
 StaleSetting = tuple[int, float]  # K and mean lag; several settings may share a K
@@ -80,6 +82,9 @@ def staleness_budgets(folder: Path) -> str:
         if is_packed(path) and not (path / STUDY).is_file():
             without.append(f"- {path.name}: its runs are not a sweep's")
             continue
+        if progress := _progress(path):
+            without.append(f"- {path.name}: {progress}")
+            continue
         results = load(path)
         try:
             bundles.append(BundleAdvice(path.name, results, advise(results)))
@@ -89,6 +94,16 @@ def staleness_budgets(folder: Path) -> str:
     sections = [_section(bundle, env) for bundle in bundles for env in bundle.advice.envs]
     none = "\n".join(["## No answer", "", "Bundles from which no budget can be read:", "", *without])
     return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
+
+
+def _progress(path: Path) -> str:
+    """Return `17 of 21 runs` for the bundle of a study that lacks some; empty for a whole one, and without a study."""
+    if not (path / STUDY).is_file():
+        return ""
+    study = read_study_runs(path, read_study(path / STUDY), "small")
+    if study is None or study.complete or not study.runs:
+        return ""
+    return f"{len(study.runs)} of {len(study.requests)} runs"
 
 
 def _section(bundle: BundleAdvice, env: str) -> str:

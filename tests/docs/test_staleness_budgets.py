@@ -114,3 +114,12 @@ def test_methods_whose_lags_differ_a_little_share_a_column(tmp_path: Path) -> No
     for label, lag in (("vaco", 15.66), ("spo", 15.84)):
         write(tmp_path / "a", label, {1: (0, 999), 64: (lag, 936)})
     assert [name for name in headings(tmp_path) if name.endswith("kept")] == ["score, K = 64 (lag 16), and kept"]
+
+
+def test_a_study_that_lacks_runs_has_no_budget_yet(tmp_path: Path) -> None:
+    write(tmp_path / "a", "vaco", {1: (0, 900.0), 4: (3, 500.0)})
+    study = tmp_path / "a" / "study.toml"
+    study.write_text('question = "?"\nenv = "Hopper"\nalgorithm = "vaco"\ncapacity = [1, 4]\nseeds = 4\n')
+    assert "- a: 6 of 8 runs" in staleness_budgets(tmp_path).splitlines() and not cells(tmp_path)
+    study.write_text(study.read_text().replace("seeds = 4", "seeds = 3"))
+    assert [row[1] for row in cells(tmp_path)] == ["`vaco`"]
