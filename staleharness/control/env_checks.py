@@ -72,7 +72,7 @@ def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[
     return step
 
 
-def problem_of_seeds(vector: gymnasium.vector.VectorEnv) -> str | None:
+def seeding_problem(vector: gymnasium.vector.VectorEnv) -> str | None:
     """Problem of `reset(seed=[...])` of a vector of at least two environments, and what is right. None where there is
     none, and where `reset` with the same whole number gives two starts: something other than the seed decides then."""
     last = vector.num_envs - 1
@@ -92,7 +92,7 @@ def problem_of_seeds(vector: gymnasium.vector.VectorEnv) -> str | None:
     return None
 
 
-def seeds_by_itself(vector: gymnasium.vector.VectorEnv) -> bool:
+def has_own_reset(vector: gymnasium.vector.VectorEnv) -> bool:
     """Return whether a layer of a vector has a `reset` that is neither gymnasium's nor the harness's."""
     layer: Any = vector
     while callable(reset := getattr(layer, "reset", None)):  # `env` of a vector of one's own may be a name

@@ -23,10 +23,10 @@ from ..training.method_descriptions import uses_behaviour_kl
 from .env_checks import (
     FIRST_END,
     checked_step,
+    has_own_reset,
     name_wrong_answers,
     normalising_wrapper,
-    problem_of_seeds,
-    seeds_by_itself,
+    seeding_problem,
     sizes_of_spaces,
     time_limit,
     unsupported_space,
@@ -123,10 +123,10 @@ class ControlTask(Task):
                     env,
                     f"{FIRST_END:,}",
                 )
-            if not seeds_by_itself(vector):
+            if not has_own_reset(vector):
                 return
         with contextlib.closing(cls().vector(env, 2, 1)) as pair, name_wrong_answers(env):
-            if pair.num_envs > 1 and (problem := problem_of_seeds(pair)):
+            if pair.num_envs > 1 and (problem := seeding_problem(pair)):
                 raise UserError(f"ENV={env}: {problem}")
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:

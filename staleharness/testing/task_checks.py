@@ -14,7 +14,7 @@ from ..base.plugins import summary
 from ..base.streams import global_generators_restored, seed_global_generators
 from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
-from ..control.env_checks import problem_of_seeds, unsupported_space
+from ..control.env_checks import seeding_problem, unsupported_space
 from ..control.task import ControlTask
 from ..errors import shorten
 from ..language.answer_grading import Grade
@@ -88,7 +88,7 @@ def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
 def takes_a_seed_per_environment(family: type[ControlTask], env: str) -> None:
     """`reset(seed=[3, 4, 3])` seeds each environment by its own entry; with `reset_mask`, entries may be None."""
     vector = _make(family, env)
-    problem = problem_of_seeds(vector)
+    problem = seeding_problem(vector)
     assert problem is None, problem
     if not hasattr(vector, "get_state"):  # wrapped by the harness, which gives seeds with a mask
         fresh, _ = vector.reset(seed=[3, 4, 5])

@@ -16,7 +16,9 @@ from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories, Val
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
+from staleharness.running.plan import plan
 from staleharness.spec import RunSpec
+from staleharness.study import ask
 from staleharness.testing import CHECKS, check_algorithm
 
 SEVEN = ["a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco"]
@@ -57,6 +59,11 @@ def test_a_bad_hyper_parameter_is_one_line(name: str, options: dict[str, object]
     with pytest.raises(UserError) as caught:
         ALGORITHMS[name](**options)
     assert complaint in str(caught.value)
+
+
+def test_an_unknown_hyper_parameter_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^ALGO=ppo_clip: unknown option 'clp'; did you mean 'clip'\?$"):
+        plan(ask(env="bit-chain", algo="ppo_clip[clp=0.1]"))
 
 
 def test_an_integer_will_do_for_a_number() -> None:

@@ -187,6 +187,14 @@ BROKEN = {
 }
 
 
+def broken_model(file: Path, right: str, wrong: str) -> LagModel:
+    """The model of the plugin with one place changed."""
+    assert FILE.count(right) == 1
+    file.write_text(FILE.replace(right, wrong))
+    model: LagModel = LAGS["stragglers"](behind=2)  # type: ignore[call-arg]
+    return model
+
+
 def test_every_check_is_seen_to_fail_once() -> None:
     assert set(BROKEN) == {check.__name__ for check in LAG_CHECKS}
 
@@ -194,10 +202,7 @@ def test_every_check_is_seen_to_fail_once() -> None:
 @pytest.mark.parametrize("file", ["file"], indirect=True)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_promise_is_caught(name: str, file: Path) -> None:
-    right, wrong = BROKEN[name]
-    assert FILE.count(right) == 1
-    file.write_text(FILE.replace(right, wrong))
-    model = LAGS["stragglers"](behind=2)  # type: ignore[call-arg]
+    model = broken_model(file, *BROKEN[name])
     (check,) = [check for check in LAG_CHECKS if check.__name__ == name]
     with pytest.raises(AssertionError):
         check(model)
@@ -240,10 +245,7 @@ WORDS = {
 @pytest.mark.parametrize("file", ["file"], indirect=True)
 @pytest.mark.parametrize("name", MESSAGES)
 def test_the_contract_says_what_is_wrong(name: str, file: Path) -> None:
-    right, wrong = MESSAGES[name]
-    assert FILE.count(right) == 1
-    file.write_text(FILE.replace(right, wrong))
-    model = LAGS["stragglers"](behind=2)  # type: ignore[call-arg]
+    model = broken_model(file, *MESSAGES[name])
     with pytest.raises(AssertionError, match=WORDS[name]):
         check_lag_model(model)
 
