@@ -88,7 +88,7 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from staleharness.language.decoder_interface import Request
     from staleharness.language.in_process_decoders import make_decoder
     from staleharness.language.model.causal_lm_policy import CausalLM
-    from staleharness.language.model.fused_forward import linear
+    from staleharness.language.model.matrix_products import linear
     from staleharness.language.prompt_formatting import pad_left
     from staleharness.language.spec import LanguageSpec
     from staleharness.task import find_env

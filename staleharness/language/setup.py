@@ -15,6 +15,7 @@ from ..errors import UserError, shorten
 from .in_process_decoders import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
+from .model.matrix_products import has_bfloat16_kernels
 from .model.model_preflight import check_memory
 from .problem import Grader, Problem, Split, checked_problems, select_problems, strip_calculator, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
@@ -47,6 +48,8 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     splits = {split: checked_problems(task.problems(spec, split), spec.env, split) for split in SPLITS}
     source, warnings = task.weights(spec, report_progress)
     policy = CausalLM(source, spec)
+    if policy.precision == torch.bfloat16 and not policy.fuses and spec.device == "cpu" and not has_bfloat16_kernels():
+        LOGGER.warning("this processor multiplies numbers in bfloat16 one by one, very slowly; give SET=dtype=float32")
     check_memory(spec, policy.size, memory())
     fit_to_memory(policy)
     form = find_prompt(spec.prompt_format or task.prompt_format)

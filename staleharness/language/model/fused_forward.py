@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .kv_cache import CacheLayer, CausalWithPadding, Mask, attend, mask_term
+from .matrix_products import has_bfloat16_kernels, linear
 
 FAMILIES = ("qwen2", "llama")
 ROTARY_TYPES = ("default", "linear", "llama3")  # types that do not depend on the sequence's length
@@ -83,27 +84,13 @@ def prepack(weights: Weights) -> Weights:
     """Return one version's weights with matrices in the layout of oneDNN's kernels, without gradient; a plain product
     converts them every time. Unchanged where this processor has no such kernel."""
     dtype = weights["logits"].dtype
-    has_kernel = torch.backends.mkldnn.is_available() and (
-        dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    has_kernel = has_bfloat16_kernels() if dtype == torch.bfloat16 else torch.backends.mkldnn.is_available()
     if not has_kernel or weights["logits"].device.type != "cpu":
         return weights
     return {
         name: torch.ops.mkldnn._reorder_linear_weight(w.detach()) if name.endswith(MATRICES) else w
         for name, w in weights.items()
     }
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply x [B, T, in] by weights [out, in], or each K-th of its rows by its own of [K, out, in]."""
-    if weight.is_mkldnn:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return y
-    if weight.ndim == 2:
-        return F.linear(x, weight, bias)
-    rows = x.reshape(len(weight), -1, x.shape[-1])
-    y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
-    return y.view(*x.shape[:-1], -1)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

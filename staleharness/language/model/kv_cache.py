@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from .matrix_products import masked_attention
+
 if TYPE_CHECKING:
     from ...tokens.policy_interface import Forward
 
@@ -75,7 +77,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Mask, scale: float
     count, heads, new, width = query.shape
     group = heads // keys.shape[1]
     if group == 1 or query.device.type in NATIVE_GQA_DEVICES:
-        return F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=group > 1)
+        return masked_attention(query, keys, values, mask, scale, group > 1)
     rows = query.reshape(count, keys.shape[1], group * new, width)
     return F.scaled_dot_product_attention(rows, keys, values, mask, scale=scale).reshape(query.shape)
 

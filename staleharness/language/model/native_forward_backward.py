@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...tokens.policy_interface import Entropy, TokenScores
-from .fused_forward import FusedForward, linear
+from .fused_forward import FusedForward
 from .kv_cache import DistinctPrompts
+from .matrix_products import linear, matmul
 from .native_kernels import WIDTH, at, gate, is_bfloat16, kernels, norm
 
 CHUNK = 1 << 28  # logits at a time; where there are more, the backward pass computes them again
@@ -197,12 +198,12 @@ class _Gradients:
         weight = self.model.weights[name].detach()
         gradient = gradient.to(weight.dtype)
         self.add_linear(name, x, gradient)
-        return gradient @ weight
+        return matmul(gradient, weight)
 
     def add_linear(self, name: str, x: Tensor, gradient: Tensor) -> None:
         """Take in the gradient [n, out], in the weights' number format, of the output of a linear layer."""
         if self.requires_grad[name]:
-            self.add(name, gradient.T @ x.to(gradient.dtype))
+            self.add(name, matmul(gradient.T, x.to(gradient.dtype)))
         if self.requires_grad.get(f"{name}.bias"):
             self.add(f"{name}.bias", gradient.sum(0))
 
@@ -254,7 +255,7 @@ def _backward_layer(
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     down = model.weights[f"{i}.down"].detach()
     of_down = gradient.to(down.dtype)
-    of_gate = of_down @ down
+    of_gate = matmul(of_down, down)
     # now `of_gate` is the input of `down`
     kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate), is_bfloat16(of_gate))
     grads.add_linear(f"{i}.down", of_gate, of_down)

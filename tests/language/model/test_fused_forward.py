@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.fused_forward import MATRICES, fused_weights, linear, prepack
+from staleharness.language.model.fused_forward import MATRICES, fused_weights, prepack
+from staleharness.language.model.matrix_products import linear
 from staleharness.language.sampler import teacher_force
 from staleharness.training.policy_buffer import Version
 

@@ -13,6 +13,7 @@ from staleharness.language.decoder_interface import Request
 from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model import shared_prompt_cache
 from staleharness.language.model.kv_cache import MASK_VALUE, DistinctPrompts
+from staleharness.language.model.matrix_products import has_bfloat16_kernels
 from staleharness.language.model.shared_prompt_cache import PromptRows, SharedPromptCache, length_batches
 from staleharness.language.prompt_formatting import pad_left
 
@@ -51,7 +52,10 @@ def test_attention_over_a_shared_prompt_is_that_of_every_row_alone(dtype: torch.
         query = numbers(3, heads, prompt, width)
         mask = torch.zeros(3, 1, prompt, prompt, dtype=dtype)
         alone = F.scaled_dot_product_attention(query, keys, values, mask, scale=0.3, enable_gqa=True)
-        assert torch.equal(layer.attend(query, keys, values, mask, 0.3), alone)
+        found = layer.attend(query, keys, values, mask, 0.3)
+        if dtype == torch.float32 or has_bfloat16_kernels():
+            assert torch.equal(found, alone)
+        assert found.dtype == dtype and torch.allclose(found, alone, atol=0.01)
     cache.rows = PromptRows(which)
     whole = [x.index_select(0, which) for x in (keys, values)]
     seen = real.index_select(0, which)
