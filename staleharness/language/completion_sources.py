@@ -67,6 +67,8 @@ class ScheduledCompletions:
         self.cursor = 0
         self.lengths = np.zeros(0 if lags.schedule is None else len(lags.schedule), np.int64)
         self.paced = PacedGroups(sampler)
+        if lags.schedule is not None and lags.schedule.apart:
+            sampler.use_copies()
 
     @property
     def warnings(self) -> list[str]:
@@ -125,6 +127,9 @@ class ScheduledCompletions:
         schedule, group_size, batches = plan.schedule, self.spec.completions, []
         size = group_size if schedule.apart else len(plan.trained)
         for rows in parts(plan.trained, size):
+            if schedule.apart:
+                first = int(rows[0])
+                seed_global_generators(self.spec.seed, "act", int(schedule.actor[first]), int(schedule.nth[first]))
             versions, loss_mask = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
             first_rows = rows[::group_size]  # of each group
@@ -241,6 +246,7 @@ class LanguageActor:
         self.spec, self.number = spec, number
         seed_global_generators(spec.seed, "construct actor", number)
         self.sampler = prepare(spec, task).sampler
+        self.sampler.use_copies()
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         spec, sampler = self.spec, self.sampler
@@ -253,7 +259,9 @@ class LanguageActor:
         request = sampler.request(problems, [(nth, self.number)], stretches, stretch)
         decoded = sampler.decode(request, buffer)
         versions = torch.from_numpy(np.array([version.phase for version in buffer.by_stretch]))
-        decoded = replace(decoded, version=versions[decoded.version])
+        if int(decoded.version[decoded.mask > 0].max()) >= len(versions):
+            raise UserError(f"the decoder {sampler.decoder.name} returned tokens of a version that it did not read")
+        decoded = replace(decoded, version=versions[decoded.version.clamp(max=len(versions) - 1)])  # of padding
         batch = sampler.grade(request, decoded, feed.buffer, problems, np.zeros(1, np.int64))
         content = io.BytesIO()
         torch.save({f.name: getattr(batch, f.name) for f in fields(batch)}, content)

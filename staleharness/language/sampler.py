@@ -55,12 +55,16 @@ class Sampler:
         self.prompts, self.grader, self.stops = prompts, grader, stops
         self.models = read_mismatch(spec.mismatch)
         self.copies: SamplerCopies | None = None
-        # copies are in memory of their own, as in an actor's process, so that products round alike
         if self.models or samples_mu(spec):
-            copy_tensors = matrices_of_blocks(self.models, spec.seed, decoder.policy.in_by_out_parameters)
-            self.copies = SamplerCopies(copy_tensors, spec.capacity, spec.seed)
+            self.use_copies()
         self.order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
         self.start_timer()
+
+    def use_copies(self) -> None:
+        """Decode with copies of versions from now on. They are in memory of their own, so that products round alike in
+        every process."""
+        copy_tensors = matrices_of_blocks(self.models, self.spec.seed, self.decoder.policy.in_by_out_parameters)
+        self.copies = SamplerCopies(copy_tensors, self.spec.capacity, self.spec.seed)
 
     def start_timer(self) -> None:
         self.timer = Timer(self.decoder.policy.device, dict.fromkeys(("generate", "score", "grade"), 0.0))

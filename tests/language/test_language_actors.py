@@ -32,7 +32,8 @@ def test_draws_depend_on_the_actor_and_its_group(spec: Specs, monkeypatch: pytes
         raise NumberDrawn(random.random())
 
     def prepare(spec: LanguageSpec, task: Any) -> Any:
-        return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))
+        sampler = SimpleNamespace(number=random.random(), problem=problem, use_copies=lambda: None)
+        return SimpleNamespace(sampler=sampler)
 
     monkeypatch.setattr(completion_sources, "prepare", prepare)
     before = random.getstate()
