@@ -15,7 +15,7 @@ $(if $(word 2,x$(VENV)x),$(error VENV=$(VENV) has a blank in it; name a folder w
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO TRACK ADD
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO TRACK ADD CODE
 SWITCHES = DRY LIST PROBE JSON RESTART QUICK ONE_RATE
 
 OFF = 0 no No NO off Off OFF false False FALSE
@@ -104,8 +104,8 @@ export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wand
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
 	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call options,OUT TO ENV K ALGO WHERE PLUGIN JSON,KIND)
 
-pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC=
-	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call options,SPEC,OUT TO)
+pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC= CODE=
+	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call options,SPEC CODE,OUT TO)
 
 unpack: $(STAMP) ## unpack a bundle into a folder that a sweep can continue: A=results/reference/... OUT=
 	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results) $(call options,,A OUT)

@@ -43,7 +43,7 @@ def handle(command: Command) -> int:
     from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import remarks, verdict
-    from ..statistics.benchmark.protocol import look_seeds, read_protocol
+    from ..statistics.benchmark.protocol import look_seeds, method_of, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for
     from .shared.train_and_report import print_failure, runner_of
@@ -94,7 +94,10 @@ def handle(command: Command) -> int:
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     hint = []
     if result is not None and not result.missing and not look and source == USER:
-        hint = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
+        code = result.runs[0].code
+        several = any(run.code != code for run in store.read_all() if method_of(run) == name)
+        bundle = f"{quote(command.out)}/{protocol.track} {quote(f'{name}_row')}{f' --code={code}' if several else ''}"
+        hint = [f"to share this row: staleharness pack {bundle}"]
     lines = [line for row in keys for line in remarks(table, *row)]
     store.open_for_writing()  # not done yet if no run was missing
     path = write_page(store.root, table, protocol, sources, [*lines, *hint])

@@ -19,6 +19,8 @@ class Command:
     """Folder for the bundle; a bundle already there is replaced, unless runs would be lost."""
     spec: Annotated[str | None, Help("FILE.toml", "all runs")] = None
     """Study whose runs to pack."""
+    code: Annotated[str | None, Help("DIGEST", "all runs")] = None
+    """Digest of a method's file, as in runs.csv: pack only the runs that were made with it."""
 
 
 def handle(command: Command) -> int:
@@ -32,5 +34,15 @@ def handle(command: Command) -> int:
     spec = None if command.spec is None else str(study_file(command.spec))
     study = None if spec is None else with_stored_labels(read_study(Path(spec)))
     with hold_bundle(user_path(command.to)):
-        print(pack(command.source, command.to, spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
+        print(
+            pack(
+                command.source,
+                command.to,
+                spec,
+                study=study,
+                protocol_of=digest_of,
+                command_of=benchmark_command,
+                code=command.code,
+            )
+        )
     return 0

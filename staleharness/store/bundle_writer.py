@@ -32,7 +32,7 @@ from ..base.files import (
 from ..base.parsing import user_path
 from ..base.plugins import builtin_folder
 from ..base.text_formatting import plural
-from ..errors import UserError
+from ..errors import UserError, nearest
 from ..study import Question, read_study
 from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
@@ -55,8 +55,10 @@ def pack(
     study: Question | None = None,
     protocol_of: Callable[[StoredRun], str] = lambda run: "",
     command_of: Callable[[Sequence[StoredRun]], str] = lambda runs: "",
+    code: str | None = None,
 ) -> str:
-    """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
+    """Write the runs of a results folder as a bundle, or those that a study asks for, or those of the method's file
+    with the digest `code`; return a summary.
 
     A bundle packed onto itself gets the columns that it lacks. `command`, or `command_of` its runs: the command that
     makes them. `study`: content of the spec file with labels as in stored runs. `protocol_of`: digest of a benchmark's
@@ -86,6 +88,11 @@ def pack(
         runs = without_copies(selection.runs, reused_bundles(target.parent, question))
         total = f" of {len(selection.requests)}"
         command = f"staleharness sweep --spec {quote(_study_path(user_path(spec_file)))}"
+    if code is not None:
+        codes = sorted({run.code for run in runs})
+        runs = [run for run in runs if run.code == code]
+        if not runs:
+            raise UserError(f"--code={code}: {source} holds no run of it; {nearest(code, codes)}")
     if not runs:
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
     _check_target(store, target, {run.id for run in runs})

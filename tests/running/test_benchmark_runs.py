@@ -405,6 +405,31 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
     assert json.loads(dry.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
 
 
+@pytest.mark.long
+def test_a_row_of_edited_code_is_shared_without_the_runs_of_earlier_code(place: Path) -> None:
+    plugin = place / "mine.py"
+    shutil.copytree(place / "out/toy", place / "edits/toy")
+    words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={plugin}", f"--out={place / 'edits'}", "--jobs=2")
+    try:
+        plugin.write_text(MINE.replace("-importance_ratio", "-0.5 * importance_ratio"))
+        done = staleharness(*words)
+    finally:
+        plugin.write_text(MINE)
+    assert done.returncode == 0, done.stderr
+    share = done.stdout.partition("to share this row: staleharness ")[2].splitlines()[0].split()
+    codes = {run.code for run in Store(place / "edits/toy").read_all()}
+    assert len(codes) == 2 and share[-1].removeprefix("--code=") in codes
+    bundles = [place / "edited_row", place / "both_rows"]
+    pack(share[1], str(bundles[0]), None, code=share[-1].removeprefix("--code="))
+    pack(share[1], str(bundles[1]), None)
+    rows = [row for row in run(place, add=bundles[0]).rows if row.source == "edited_row"]
+    assert {row.method for row in rows} == {"mine"}
+    with pytest.raises(UserError, match="leave one of them out, e.g. by `staleharness pack FOLDER BUNDLE --code="):
+        run(place, add=bundles[1])
+    with pytest.raises(UserError, match="--code=zz: .* holds no run of it; known: "):
+        pack(share[1], str(place / "none"), None, code="zz")
+
+
 def test_a_dry_run_of_a_bundle_alone_has_an_empty_plan(place: Path) -> None:
     shutil.copytree(place / "out/toy", place / "lab")
     words = "benchmark", f"--add={place / 'lab'}", "--track=toy", f"--out={place / 'dry'}"

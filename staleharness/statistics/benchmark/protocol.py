@@ -273,6 +273,7 @@ def runs_by_row(
         if (other := seeds.setdefault(place.seed, run)).id != run.id:
             raise UserError(
                 f"runs {other.id} and {run.id} are both {run.label} on {place.env} at K={place.capacity}, seed "
-                f"{place.seed}: its plugin was changed in between; leave one of them out"
+                f"{place.seed}: its plugin was changed in between; leave one of them out, e.g. by "
+                f"`staleharness pack FOLDER BUNDLE --code={run.code}`"
             )
     return rows
