@@ -50,12 +50,27 @@ def sizes_of_spaces(vector: gymnasium.vector.VectorEnv) -> str:
 
 def normalising_wrapper(vector: gymnasium.vector.VectorEnv) -> str | None:
     """Name the first wrapper with running statistics, around a vector or its environments; None without one."""
-    for layer in (vector, *getattr(vector.unwrapped, "envs", [])[:1]):
-        while hasattr(layer, "env"):
-            if (name := type(layer).__name__) in ("NormalizeObservation", "NormalizeReward"):
-                return name
-            layer = layer.env
+    with _first_environment(vector) as single:
+        for layer in (vector, single):
+            while hasattr(layer, "env"):
+                names = {base.__name__ for base in type(layer).__mro__}  # of gymnasium's four, or like them
+                if names & {"NormalizeObservation", "NormalizeReward"}:
+                    return type(layer).__name__
+                layer = layer.env
     return None
+
+
+@contextlib.contextmanager
+def _first_environment(vector: gymnasium.vector.VectorEnv) -> Iterator[Any]:
+    """The first environment of a vector; another one like it where it is in a process of its own. None where the vector
+    shows none."""
+    from gymnasium.vector import AsyncVectorEnv
+
+    if isinstance(base := vector.unwrapped, AsyncVectorEnv):
+        with contextlib.closing(base.env_fns[0]()) as single:
+            yield single
+    else:
+        yield next(iter(getattr(base, "envs", [])), None)
 
 
 def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
@@ -163,10 +178,9 @@ def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
     or that of the id in gymnasium's registry; None where none has a limit."""
     import gymnasium
 
-    copies = [vector, *getattr(vector.unwrapped, "envs", [])[:1]]
-    specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
-    limits = [spec.max_episode_steps for spec in specs if spec]
-    for single in copies[1:]:
+    with _first_environment(vector) as single:
+        specs = [getattr(vector, "spec", None), getattr(single, "spec", None), gymnasium.registry.get(env)]
+        limits = [spec.max_episode_steps for spec in specs if spec]
         while isinstance(single, gymnasium.Wrapper):
             limits += [single._max_episode_steps] if isinstance(single, gymnasium.wrappers.TimeLimit) else []
             single = single.env
