@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ from .runner_interface import NOTE, PREPARING, Job, check_device_here
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
 NOT_DETERMINISTIC = " does not have a deterministic implementation"  # in an error of torch
+PLUGINS = "staleharness.running.plugin_preload"
 PHASE = "phase "  # beginning of a note on an error
 MAX_TRACEBACK = 20_000  # characters of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
@@ -65,6 +67,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
 
     listen(should_stop, lambda at: tell({PREPARING: at}))
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
+    multiprocessing.set_forkserver_preload([PLUGINS])  # before a plugin starts processes of its own
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
     try:

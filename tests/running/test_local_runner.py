@@ -14,7 +14,7 @@ import torch
 from known_plugins import loaded_plugins
 from needs import require_extra
 from places import HELPERS
-from sweeping import Silent
+from sweeping import Silent, sweep_here
 
 from staleharness import running
 from staleharness.running.plan import plan
@@ -134,3 +134,50 @@ def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:
         assert len(sweep(runs, store, pool, Silent()).done) == 2  # type: ignore[arg-type]
     logs = "".join(path.read_text() for path in tmp_path.glob("runs/*/log.txt"))
     assert logs.count("GPUs: 4 ") == logs.count("GPUs: 7 ") == 1
+
+
+IN_PROCESSES = """
+import gymnasium, numpy
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
+
+
+class Point(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(1, numpy.float32), {}
+
+    def step(self, action):
+        return self.np_random.random(1, numpy.float32), 0.0, False, False, {}
+
+
+gymnasium.register("PointInProcess-v0", Point, max_episode_steps=5)
+
+
+def point():
+    return gymnasium.make("PointInProcess-v0")
+
+
+@ENVS.register("points")
+class Points(ControlTask):
+    \"\"\"Points in processes of their own.\"\"\"
+
+    ids = {"Points-v0": "points"}
+
+    def make(self, env, num_envs, threads):
+        return AsyncVectorEnv([point] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # gymnasium's way in this process
+def test_processes_of_a_vector_in_a_worker_know_the_plugin(tmp_path: Path) -> None:
+    file = tmp_path / "plugins" / "envs" / "points.py"  # of one kind: it is executed once
+    file.parent.mkdir(parents=True)
+    file.write_text(IN_PROCESSES)
+    settings = "num_envs=1,num_steps=8,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
+    asked = {"env": "Points-v0", "k": "1", "algo": "ppo_clip", "seeds": "1", "steps": "8", "settings": settings}
+    with loaded_plugins(tmp_path / "plugins"):
+        assert len(sweep_here(tmp_path / "out", **asked).done) == 1
