@@ -48,7 +48,8 @@ def has_flat_boxes(family: type[ControlTask], env: str) -> None:
     problem = unsupported_space(vector.single_observation_space, vector.single_action_space)
     assert problem is None, problem
     assert vector.num_envs == ENVS_AT_ONCE
-    assert vector.metadata.get("autoreset_mode") == gymnasium.vector.AutoresetMode.DISABLED
+    mode, advice = vector.metadata.get("autoreset_mode"), "make its vector with autoreset_mode=AutoresetMode.DISABLED"
+    assert mode == gymnasium.vector.AutoresetMode.DISABLED, f"auto-reset is {mode}; {advice}"
     vector.close()
 
 

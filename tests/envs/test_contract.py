@@ -95,6 +95,12 @@ def test_each_check_can_fail(wrong: str, name: str, monkeypatch: pytest.MonkeyPa
         getattr(contract, name)(BrokenVector, "BrokenVector-v0")
 
 
+def test_the_contract_says_how_a_vector_stops_resetting_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokenVector, "wrong", "autoreset")
+    with pytest.raises(AssertionError, match=r"NEXT_STEP; make its vector with autoreset_mode=AutoresetMode\.DISABLED"):
+        contract.has_flat_boxes(BrokenVector, "BrokenVector-v0")
+
+
 class WithSpace(BrokenVector):
     """A point that any number pushes, with other spaces."""
 
