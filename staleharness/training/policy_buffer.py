@@ -43,6 +43,10 @@ class PolicyBuffer:
     def newest(self) -> Version:
         return self._versions[max(self._versions)]
 
+    def at_hand(self) -> list[Version]:
+        """Return versions whose tensors are in the host's memory and can be read without waiting."""
+        return [v for v in self._versions.values() if isinstance(v.tensors, dict)]
+
     def state_dict(self) -> list[dict[str, Any]]:
         return [
             {"phase": v.phase, "gradient_step": v.gradient_step, "tensors": dict(v.tensors)}

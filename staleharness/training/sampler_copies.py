@@ -60,6 +60,10 @@ class _CopiesView(PolicyBuffer):
     def newest(self) -> Version:
         return self.copies.of(self.buffer.newest)
 
+    def at_hand(self) -> list[Version]:
+        versions, copies = self.buffer.at_hand(), self.copies._copies
+        return [*versions, *(copies[v.phase] for v in versions if v.phase in copies)]
+
 
 def matrices_of_blocks(models: Sequence[Mismatch], seed: int, in_by_out: Collection[str] = ()) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave

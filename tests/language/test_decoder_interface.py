@@ -19,12 +19,13 @@ from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.language import task
 from staleharness.language.answer_grading import Grade
-from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request
+from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder
 from staleharness.language.in_process_decoders import TransformersDecoder, make_decoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
+from staleharness.training.sampler_copies import SamplerCopies, matrices_of_blocks
 
 OURS = ("transformers", "shared_prompts", "packed_weights", "native")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
@@ -105,7 +106,20 @@ def spoilt(**changes: Callable[[Decoded], Any]) -> type[Decoder]:
             "log-probabilities that are not finite; where its engine reports none, return",
         ),
         ({"mask": lambda d: 1.0 - d.mask}, "a mask with tokens after padding"),
-        ({"version": lambda d: d.version + 7}, "version 7, which is not in the buffer"),
+        ({"mask": lambda d: d.mask[0]}, r"mask of shape \[10\] instead of \[B, T\]"),
+        ({"mask": lambda d: d.mask.sum()}, r"mask of shape \[\] instead of \[B, T\]"),
+        ({"mask": lambda d: d.mask / 2.0}, "a mask with 0.5, where 0 and 1 are possible"),
+        ({"mask": lambda d: d.mask / 0.0}, "a mask with (nan|inf), where 0 and 1 are possible"),
+        ({"mask": lambda d: d.mask * d.ended[:, None].float()}, "a completion without a token"),
+        ({"token": lambda d: d.token - 1000}, r"token -\d+, where 0 to \d+ are possible"),
+        ({"token": lambda d: d.token + 1000}, r"token 1\d+, where 0 to \d+ are possible"),
+        ({"token": lambda d: d.token.tolist()}, "token of type list instead of a tensor"),
+        ({"logp": lambda d: d.logp.numpy()}, "logp of type ndarray instead of a tensor"),
+        ({"mask": lambda d: None}, "mask of type NoneType instead of a tensor"),
+        ({"experts": lambda d: d.token.tolist()}, "experts of type list instead of a tensor"),
+        ({"token": lambda d: d.token.to("meta")}, "token on meta, where the prompts are on cpu"),
+        ({"logp": lambda d: -d.logp}, "the log-probability [0-9.]+, where 0 is the highest possible"),
+        ({"version": lambda d: d.version + 7}, "a token of version 7, which was not requested for it"),
         (
             {n: lambda d, n=n: getattr(d, n).repeat(1, 2) for n in "token mask logp version".split()},
             "completions of up to 20 tokens, where 1 to 10 were requested",
@@ -122,6 +136,79 @@ def test_an_answer_of_another_shape_is_refused_in_one_line(
     with pytest.raises(UserError, match=f"^the decoder spoilt returned {words}") as caught:
         spoilt(**changes)(actor).complete(asked, buffer)
     assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_is_not_decoded_is_refused_in_one_line(policy: Policies) -> None:
+    actor = policy()
+    asked = request(actor, np.zeros((8, 1), dtype=np.int64))
+    decoder = make_decoder("transformers", actor)
+    for wrong in (None, (asked.prompt, asked.prompt_mask)):
+        decoder.decode = lambda *_, answer=wrong: answer  # type: ignore[method-assign]
+        with pytest.raises(UserError, match=f"an object of type {type(wrong).__name__} instead of Decoded$"):
+            decoder.complete(asked, versions_of(actor, 1))
+
+
+def test_a_version_that_another_token_had_is_refused(policy: Policies) -> None:
+    actor, versions = policy(), np.array([[0, 1, 2, 2]] * 8)
+    asked, buffer = request(actor, versions, uniform=noise(), stretch=3), versions_of(actor, 3)
+    assert spoilt()(actor).complete(asked, buffer).version[0, :4].tolist() == [0, 0, 0, 1]
+    with pytest.raises(UserError, match="a token of version 2, which was not requested for it"):
+        spoilt(version=lambda d: d.version.clamp(min=2))(actor).complete(asked, buffer)
+
+    class Rewriting(TransformersDecoder):
+        def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+            request.versions[:] = 0
+            return super().decode(request, buffer)
+
+    with pytest.raises(UserError, match="a token of version 0, which was not requested for it"):
+        Rewriting(actor).complete(asked, buffer)
+
+
+def test_padding_may_hold_anything_and_is_filled(policy: Policies) -> None:
+    actor = policy()
+    asked, buffer = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise()), versions_of(actor, 1)
+    expected = spoilt()(actor).complete(asked, buffer)
+    padding = expected.mask == 0
+    assert padding.any() and not expected.logp[padding].any()
+    other = spoilt(
+        token=lambda d: d.token.masked_fill(padding, -100),
+        logp=lambda d: d.logp.masked_fill(padding, float("nan")),
+        version=lambda d: d.version.masked_fill(padding, 7),
+    )(actor).complete(asked, buffer)
+    for name in ("token", "mask", "ended", "logp", "version"):
+        assert torch.equal(getattr(other, name), getattr(expected, name)), name
+
+
+def test_completions_are_cut_to_the_longest(policy: Policies) -> None:
+    actor = policy()
+    asked, buffer = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise()), versions_of(actor, 1)
+    first = asked.prompt.new_ones((8, LENGTH)).cumsum(1) <= 4
+    cut = spoilt(mask=lambda d: d.mask * first)(actor).complete(asked, buffer)
+    assert {getattr(cut, name).shape for name in ("token", "mask", "logp", "version")} == {(8, 4)}
+
+
+@pytest.mark.parametrize("mismatched", [False, True])
+@pytest.mark.parametrize("place", ["the policy's weights", "the request", "a version of the buffer"])
+def test_a_decoder_that_writes_into_what_it_reads_is_refused(policy: Policies, place: str, mismatched: bool) -> None:
+    class Writing(TransformersDecoder):
+        name = "writing"
+
+        def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+            tensors = {
+                "the policy's weights": next(iter(self.policy.parameters.values())),
+                "the request": request.prompt,
+                "a version of the buffer": next(iter(buffer[0].tensors.values())),
+            }
+            tensors[place].mul_(2)
+            return super().decode(request, buffer)
+
+    actor = policy()
+    asked, buffer = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise()), versions_of(actor, 1)
+    if mismatched:
+        buffer = SamplerCopies(matrices_of_blocks((), 0), 1, 0).view(buffer)
+        make_decoder("transformers", actor).complete(asked, buffer)  # makes the copy
+    with pytest.raises(UserError, match=f"^the decoder writing writes into {place}; write into a copy$"):
+        Writing(actor).complete(asked, buffer)
 
 
 def plan_run(algo: str = "ppo_clip", **asked: str) -> PlannedRun:
@@ -179,3 +266,37 @@ def test_a_name_that_no_decoder_has_is_refused_with_the_nearest(policy: Policies
         make_decoder("plane", policy())
     with pytest.raises(UserError, match=r"did you mean 'transformers'\?"):
         plan_run(settings="decoder=transfomers")
+
+
+OTHER_DECODERS = {
+    "no_class": (
+        "func",
+        "def func(policy): return None",
+        r"the name 'func' in decoders is given to a function, not to",
+    ),
+    "no_decoder": ("mine", "class Mine: pass", r"own\.py: Mine does not extend Decoder; write class Mine\(Decoder\)$"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_DECODERS)
+def test_what_cannot_be_a_decoder_is_refused_at_planning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    name, code, words = OTHER_DECODERS[case]
+    imports = "from staleharness.language.decoder_interface import DECODERS, Decoder"
+    (tmp_path / "own.py").write_text(f"{imports}\n\n\n@DECODERS.register({name!r})\n{code}\n")
+    monkeypatch.setattr(DECODERS, "_classes", dict(DECODERS._classes))
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "own.py"))
+    with pytest.raises(UserError, match=words):
+        plan_run(settings=f"decoder={name}")
+
+
+def test_a_plugin_with_a_built_in_name_is_refused_before_any_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text(PLAIN.read_text().replace('"plain"', '"native"'))
+    monkeypatch.setattr(DECODERS, "_classes", {})  # the built-in decoders have not been imported
+    monkeypatch.setattr(DECODERS, "_loaded_files", {})
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "own.py"))
+    with pytest.raises(UserError, match=r"own\.py: PlainDecoder takes the name of the built-in decoder native; rename"):
+        check_decoder("transformers")
