@@ -65,6 +65,8 @@ class Registry(Generic[T]):
             raise UserError(f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and .")
 
         def claim(cls: T) -> T:
+            if not isinstance(cls, type):
+                raise UserError(f"the name {name!r} in {self.kind} is given to a {type(cls).__name__}, not to a class")
             source_file(cls)
             other = self._classes.get(name)
             if other is not None and (source_file(other), other.__qualname__) != (source_file(cls), cls.__qualname__):
@@ -74,9 +76,7 @@ class Registry(Generic[T]):
                 )
             in_file = cls.__module__.startswith(PREFIX)  # executed once under this name, unlike a notebook's cell
             if in_file and other is not None and other is not cls and other.__module__ == cls.__module__:
-                raise UserError(
-                    f"plugin {source_file(cls)} has two classes {name!r} of {self.kind}; rename one of them"
-                )
+                raise UserError(f"plugin {source_file(cls)} has two classes {name!r} of {self.kind}; rename one")
             cls.name = name  # type: ignore[attr-defined]
             _registered.add(cls)
             self._classes.setdefault(name, cls)
