@@ -50,5 +50,5 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float, grouped: bool) -> Tensor:
     """Return torch's attention with a mask added to the scores; `grouped`: fewer heads of keys than of queries."""
     dtype = factor_dtype(query)
-    inputs = (x.to(dtype) for x in (query, keys, values, mask))
-    return F.scaled_dot_product_attention(*inputs, scale=scale, enable_gqa=grouped).to(query.dtype)
+    q, k, v, m = (x.to(dtype) for x in (query, keys, values, mask))
+    return F.scaled_dot_product_attention(q, k, v, m, scale=scale, enable_gqa=grouped).to(query.dtype)
