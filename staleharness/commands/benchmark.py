@@ -95,8 +95,9 @@ def handle(command: Command) -> int:
     hint = []
     if result is not None and not result.missing and not look and source == USER:
         code = result.runs[0].code
-        several = any(run.code != code for run in store.read_all() if method_of(run) == name)
-        bundle = f"{quote(command.out)}/{protocol.track} {quote(f'{name}_row')}{f' --code={code}' if several else ''}"
+        codes = {run.code for run in store.read_all() if method_of(run) == name}
+        option = f" --code={code}" if codes != {code} else ""
+        bundle = f"{quote(command.out)}/{protocol.track} {quote(f'{name}_row')}{option}"
         hint = [f"to share this row: staleharness pack {bundle}"]
     lines = [line for row in keys for line in remarks(table, *row)]
     store.open_for_writing()  # not done yet if no run was missing

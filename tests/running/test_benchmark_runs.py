@@ -406,7 +406,7 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_row_of_edited_code_is_shared_without_the_runs_of_earlier_code(place: Path) -> None:
+def test_a_row_of_edited_code_is_shared_without_earlier_runs(place: Path) -> None:
     plugin = place / "mine.py"
     shutil.copytree(place / "out/toy", place / "edits/toy")
     words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={plugin}", f"--out={place / 'edits'}", "--jobs=2")

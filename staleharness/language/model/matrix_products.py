@@ -47,8 +47,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y.view(*x.shape[:-1], -1)
 
 
-def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float, grouped: bool) -> Tensor:
-    """Return torch's attention with a mask added to the scores; `grouped`: fewer heads of keys than of queries."""
+def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float, gqa: bool) -> Tensor:
+    """Return torch's attention with a mask added to the scores; `gqa`: fewer heads of keys than of queries."""
     dtype = factor_dtype(query)
     q, k, v, m = (x.to(dtype) for x in (query, keys, values, mask))
-    return F.scaled_dot_product_attention(q, k, v, m, scale=scale, enable_gqa=grouped).to(query.dtype)
+    return F.scaled_dot_product_attention(q, k, v, m, scale=scale, enable_gqa=gqa).to(query.dtype)
