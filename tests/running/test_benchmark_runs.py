@@ -424,9 +424,9 @@ def test_a_row_of_edited_code_is_shared_without_earlier_runs(place: Path) -> Non
     pack(share[1], str(bundles[1]), None)
     rows = [row for row in run(place, add=bundles[0]).rows if row.source == "edited_row"]
     assert {row.method for row in rows} == {"mine"}
-    with pytest.raises(UserError, match="leave one of them out, e.g. by `staleharness pack FOLDER BUNDLE --code="):
+    with pytest.raises(UserError, match=r"leave one of them out, e\.g\. by `staleharness pack FOLDER BUNDLE --code="):
         run(place, add=bundles[1])
-    with pytest.raises(UserError, match="--code=zz: .* holds no run of it; known: "):
+    with pytest.raises(UserError, match=r"--code=zz: .* holds no run of it; known: "):
         pack(share[1], str(place / "none"), None, code="zz")
 
 
