@@ -23,7 +23,8 @@ from .base.parsing import split_at_last_slash
 from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, one_line, shorten
-from .rollout_schedule import MAX_ROWS, Demand, Schedule, make_schedule
+from .rollout_schedule import MAX_ROWS, Demand, Schedule
+from .rollout_schedule_checks import make_schedule
 from .spec import RunSpec
 
 LEDGER = ("dropped", "waited", "in_flight", "in_queue")
@@ -245,10 +246,8 @@ LAGS: Registry[type[LagModel]] = Registry("lags", LagModel)
 
 
 def read_lag(text: str) -> LagModel:
-    """Parse `name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`.
-
-    Raises `UserError`.
-    """
+    """Parse `name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`. Raises
+    `UserError`."""
     inside, last = split_at_last_slash(text)
     where = f"LAG={shorten(text)}"
     if inside and (wrapper := parse_choice_of(last, LAGS, "LAG")) and "of" in wrapper[0].hyper_parameter_types():
@@ -292,5 +291,5 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     if (rows := spec.demand.phases * spec.demand.groups * spec.demand.rows) > MAX_ROWS:
         raise UserError(f"{model.title()} plans at most {MAX_ROWS:,} rows; this run has {rows:,}; give fewer STEPS")
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
-    schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
+    schedule.check_capacity(spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule

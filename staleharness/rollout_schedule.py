@@ -7,7 +7,6 @@ plans one phase at a time (`lag.Assignment`). Either way a phase is described by
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UserError, type_and_message
+from .errors import UserError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -142,7 +141,7 @@ class Schedule:
     def rows(self, phase: int) -> PhaseRows:
         """Return the rows that a phase generates and trains on."""
         rows = np.flatnonzero(self.generation_phase == phase)
-        rows = rows[np.lexsort((self.group[rows], self.actor[rows]))]
+        rows = rows[np.lexsort((self.nth[rows], self.actor[rows]))]
         cuts = np.flatnonzero(np.diff(self.group[rows])) + 1
         generated = np.split(rows, cuts) if len(rows) else []
         return PhaseRows(self, generated, self.trained_in(phase), self.apart or None)
@@ -199,53 +198,16 @@ class Schedule:
         index = np.repeat(stretches, times).reshape(len(rows), length)
         return self.version[index], self.kept[index]
 
-    def check(self, demand: Demand, capacity: int, title: str, longest: str = "") -> None:
-        """Raise `UserError` where a schedule contradicts itself or the demand, or spans more than `capacity` versions.
+    def check_capacity(self, capacity: int, title: str, longest: str = "") -> None:
+        """Raise `UserError` where a buffer of `capacity` versions is too small for the largest lag.
 
-        longest: explanation of the longest lag, for the error line.
+        longest: explanation of that lag, for the error line.
         """
-        for fault in (self._contradiction(), self._mismatch(demand)):
-            if fault is not None:
-                raise UserError(f"{title}: {fault}")
         if self.longest_lag >= capacity:
             raise UserError(
                 f"{title} has lags of up to {self.longest_lag} phases, and K={capacity} holds lags 0 to "
                 f"{capacity - 1}; give K={self.longest_lag + 1}{longest and f' ({longest})'}"
             )
-
-    def _contradiction(self) -> str | None:
-        """Return the first contradiction of the schedule with itself, in words."""
-        inner = np.delete(np.diff(self.version), self.first[1:-1] - 1)
-        if (inner < 0).any() or (self.version < 0).any():
-            return "versions decrease along a row"
-        trained = self.phase != NEVER
-        finished = self.phase if self.finished is None else self.finished
-        for problem, mask in (
-            (" with a version from the future", np.maximum(self.newest, self.generation_phase) > self.phase),
-            (", before it is finished", (finished > self.phase) | (finished == NEVER)),
-        ):
-            for row in np.flatnonzero(trained & mask)[:1]:
-                return f"row {row} is trained in phase {self.phase[row]}{problem}"
-        if self.reused is not None and (self.reused[:, 1] <= self.phase[self.reused[:, 0]]).any():
-            return "a row is trained on again before the first time"
-        for rows in self._rows_by_actor():
-            numbers = np.unique(self.nth[rows])
-            if len(numbers) != numbers[-1] + 1:
-                hole = int(np.flatnonzero(numbers != np.arange(len(numbers)))[0])
-                return f"actor {self.actor[rows[0]]} lacks its group {hole}"
-        return None
-
-    def _mismatch(self, demand: Demand) -> str | None:
-        """Return the first difference from what the learner demands, in words."""
-        places = np.repeat(np.arange(demand.groups), demand.rows)
-        for phase in range(demand.phases):
-            rows = self.trained_in(phase)
-            if len(rows) != len(places) or not np.array_equal(self.place[rows], places):
-                return (
-                    f"phase {phase} has {len(rows)} rows in {len(np.unique(self.group[rows]))} groups; the run asks "
-                    f"for {demand.groups} groups of {demand.rows}, for {demand.phases} phases"
-                )
-        return None
 
     def _rows_by_actor(self) -> list[Ints]:
         """Return the rows of each actor, in the order in which it generates them."""
@@ -263,32 +225,13 @@ class Schedule:
         return rows[order], phases[order]
 
 
-def make_schedule(plan: Callable[[Demand], object], demand: Demand, title: str) -> Schedule:
-    """Call a lag model's `schedule`. Raises `UserError` for an error in it, and for arrays of wrong length or type."""
-    try:
-        schedule = plan(demand)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise UserError(f"{title} cannot plan the run: {type_and_message(error)}") from error
-    if not isinstance(schedule, Schedule):
-        raise UserError(f"{title}: schedule returns a {type(schedule).__name__}, not a Schedule")
-    n, m = (np.size(array) for array in (schedule.group, schedule.version))
-    lengths = dict.fromkeys(("group", "actor", "nth", "phase", "place"), n) | {"first": n + 1}
-    for name, length in (lengths | dict.fromkeys(("version", "end", "kept"), m)).items():
-        array, words = np.asarray(getattr(schedule, name)), "booleans" if name == "kept" else "whole numbers"
-        kinds = "b" if name == "kept" else "iu"
-        if array is not getattr(schedule, name) or array.dtype.kind not in kinds or array.shape != (length,):
-            kind = f"{array.dtype} {list(array.shape)}" if array is getattr(schedule, name) else "no array"
-            raise UserError(f"{title}: {name} of the schedule is {kind}; give an array of {length} {words}")
-    return schedule
-
-
 class PhaseRows(NamedTuple):
     """Rows of a schedule that one phase generates and trains on."""
 
     schedule: Schedule
     generated: list[Ints]
-    """Rows that can be generated from this phase on and not before, by group, in the order of actors and group numbers.
-    Groups that one vector of environments steps together are merged."""
+    """Rows that can be generated from this phase on and not before, by group, in the order of actors and, for each, of
+    `nth`. Groups that one vector of environments steps together are merged."""
 
     trained: Ints
     """Rows that the phase trains on, in the order of their places."""

@@ -194,8 +194,9 @@ def check_actors(spec: ControlSpec) -> None:
 
 def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
     """Raise `UserError` where a run on control cannot be made of a schedule."""
-    if (np.diff(schedule.actor)[np.diff(schedule.group) == 0] != 0).any():
-        raise UserError(f"LAG={spec.lag}: on control, one actor has to make all rows of a group")
+    within = np.diff(schedule.group) == 0
+    if any((np.diff(column)[within] != 0).any() for column in (schedule.actor, schedule.nth)):
+        raise UserError(f"LAG={spec.lag}: on control, one actor has to make all rows of a group at one time")
     if schedule.kept.all():
         return
     if takes_rows(algorithm := make_algorithm(spec)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,19 +44,6 @@ class Flow:
     dropped_lags: Sequence[int] = ()  # dropped decisions by their lag in phases, where they were due in this phase
 
 
-def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
-    """Raise `RuntimeError` where the rows that a pipeline generated are not the sum of those of every fate."""
-    for unit, entries in ledger.items():
-        _check(entries, f"the pipeline's ledger of {unit} does not close")
-
-
-def _check(entries: Mapping[str, int], problem: str) -> None:
-    fates = sum(count for entry, count in entries.items() if entry not in ("generated", "reused"))
-    if entries["generated"] != fates or min(entries.values()) < 0:
-        words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
-        raise RuntimeError(f"{problem}: {words}; please report it")
-
-
 class Ledger:
     """Totals since the run began."""
 
@@ -86,7 +73,12 @@ class Ledger:
                 self.totals[name] = self.totals.get(name, 0) + getattr(count, unit)
             self.totals[f"{unit}/queued"] = getattr(flow.queued, unit)
             totals = {entry: self.totals[name] for entry in ENTRIES if (name := f"{unit}/{entry}") in self.totals}
-            _check(totals, f"the ledger of {unit} does not close after phase {phase}")
+            fates = sum(count for entry, count in totals.items() if entry not in ("generated", "reused"))
+            if totals["generated"] != fates or min(totals.values()) < 0:
+                words = ", ".join(f"{entry} {count}" for entry, count in totals.items())
+                raise RuntimeError(
+                    f"the ledger of {unit} does not close after phase {phase}: {words}; please report it"
+                )
         return dict(self.totals)
 
 

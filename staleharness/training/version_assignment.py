@@ -14,7 +14,6 @@ from ..errors import UserError, one_line, shorten
 from ..lag import LEDGER, Assignment, Draw, LagModel, held, keep, parse_lag, schedule_of
 from ..rollout_schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
-from .sample_ledger import check_pipeline
 
 
 class Lags:
@@ -31,8 +30,6 @@ class Lags:
         self.model = parse_lag(spec.lag, spec.capacity)
         self.drawn = self.model.drawn
         self.schedule = schedule_of(spec)
-        if self.schedule is not None:
-            check_pipeline(self.schedule.ledger)
         self.seed, self.capacity = spec.seed, spec.capacity
         self.expected, self.warm = expected_lag(spec, self.model), spec.warm
         self._phase = -1  # of the last draw

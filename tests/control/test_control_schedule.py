@@ -20,6 +20,7 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.rollout_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule_checks import checked_schedule
 from staleharness.task import find_env
 from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of
@@ -217,19 +218,19 @@ def test_impossible_settings_are_refused_in_the_plan(
 def test_a_contradictory_schedule_is_refused(given_schedule: GivenSchedule) -> None:
     def message_of(groups: list[Group], **changed: Any) -> str:
         with pytest.raises(UserError) as error:
-            schedule(groups, 1, **changed).check(Demand(2, 1, 1, 9, 0), 9, "LAG=x")
+            checked_schedule(schedule(groups, 1, **changed), Demand(2, 1, 1, 9, 0), "LAG=x")
         return str(error.value)
 
     sound = [Group(0, 0, [(0, 9, True)]), Group(0, 1, [(1, 9, True)])]
-    schedule(sound, 1).check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
+    checked_schedule(schedule(sound, 1), Demand(2, 1, 1, 9, 0), "LAG=x")
     assert message_of([Group(0, 0, [(1, 9, True)]), sound[1]]) == (
         "LAG=x: row 0 is trained in phase 0 with a version from the future"
     )
     backwards = Group(0, 1, [(1, 4, True), (0, 9, True)])
-    assert message_of([sound[0], backwards]) == "LAG=x: versions decrease along a row"
+    assert message_of([sound[0], backwards]) == "LAG=x: row 1 goes back to an older version, from 1 to 0"
     hole = schedule(sound, 1, nth=np.array([0, 2]))
     with pytest.raises(UserError, match="actor 0 lacks its group 1"):
-        hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
+        checked_schedule(hole, Demand(2, 1, 1, 9, 0), "LAG=x")
     held_up = [Group(0, 1, [(1, 9, True)]), Group(0, 0, [(0, 9, True)])]
     assert "row 1 is trained in phase 0 with a version from the future" in message_of(held_up)
 
@@ -239,4 +240,4 @@ def test_the_longest_lag_is_that_of_the_oldest_version_in_a_row() -> None:
     found = schedule([Group(0, 0, whole), Group(0, 1, crossing)], 1)
     assert found.longest_lag == 1
     with pytest.raises(UserError, match="give K=2"):
-        found.check(Demand(2, 1, 1, 9, 0), 1, "LAG=x")
+        found.check_capacity(1, "LAG=x")

@@ -67,7 +67,10 @@ def schedule(groups: Sequence[Group], rows: int, **changed: Any) -> Schedule:
             first.append(len(version))
     arrays = {name: np.array(column) for name, column in columns.items()}
     stretches = {"version": np.array(version), "end": np.array(end), "kept": np.array(kept)}
-    return Schedule(**{**arrays, "first": np.array(first), **stretches, "ledger": {}, **changed})
+    ends = [made.stretches[-1][1] for made in groups for _ in range(rows)]
+    counts = {"rows": len(ends), "decisions": sum(ends)}
+    ledger = {unit: {"generated": count, "trained": count} for unit, count in counts.items()}
+    return Schedule(**{**arrays, "first": np.array(first), **stretches, "ledger": ledger, **changed})
 
 
 def lock_step(demand: Demand, lag: int) -> Schedule:

@@ -158,7 +158,7 @@ def test_areal_says_that_its_bound_is_one_on_the_mean() -> None:
 
 def read_plan(text: str, capacity: int) -> None:
     plan, model = schedule_of(text), read_lag(text)
-    plan.check(LONG, capacity, f"LAG={text}", model.longest)
+    plan.check_capacity(capacity, f"LAG={text}", model.longest)
 
 
 def test_verl_begins_a_round_with_the_share_of_its_threshold() -> None:

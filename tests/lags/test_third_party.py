@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,7 @@ import pytest
 
 from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import Changed, UserError
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, cached_schedule, keep, option, parse_lag, read_lag
-from staleharness.rollout_schedule import Demand, Schedule
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep, option, parse_lag, read_lag
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.running.runner_interface import Job
@@ -301,33 +300,6 @@ def test_versions_that_are_no_whole_numbers_are_one_line(versions: Any) -> None:
     with pytest.raises(UserError, match="keep takes a whole number for each row, not"):
         keep(versions)
     assert keep([1.0, 2.0]).versions.tolist() == [[1], [2]]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (None, "schedule returns a NoneType, not a Schedule"),
-        ({"kept": np.ones(3, bool)}, r"kept of the schedule is bool \[3\]; give an array of 4 booleans"),
-        ({"kept": np.ones(4, int)}, r"kept of the schedule is int64 \[4\]"),
-        ({"version": np.zeros(4)}, r"version of the schedule is float64 \[4\]; give an array of 4 whole numbers"),
-        ({"actor": [0, 1, 0, 1]}, "actor of the schedule is no array"),
-        ({"first": np.arange(4)}, r"first of the schedule is int64 \[4\]; give an array of 5"),
-        ({"typo": 1}, "cannot plan the run: TypeError"),
-    ],
-)
-def test_a_malformed_schedule_is_one_line(changes: dict[str, Any] | None, words: str) -> None:
-    @dataclass(frozen=True)
-    class Plan(LagModel):
-        name: ClassVar[str] = "plan"
-
-        def schedule(self, demand: Demand) -> Any:
-            slot, phase = np.tile([0, 1], 2), np.repeat([0, 1], 2)
-            columns = {"actor": slot, "nth": phase, "phase": phase, "place": slot, "first": np.arange(5)}
-            stretches = {"version": phase, "end": np.full(4, 7), "kept": np.ones(4, bool)}
-            return changes and Schedule(**{"group": np.arange(4), "ledger": {}} | columns | stretches | changes)
-
-    with pytest.raises(UserError, match=words):
-        cached_schedule(Plan(), "", Demand(phases=2, groups=2, rows=1, length=7, seed=0))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from staleharness.training.lag_stats import LearnerRows, add_histograms, first_and_last_lags, lag_stats, mean_lag
-from staleharness.training.sample_ledger import Count, Flow, Ledger, check_pipeline
+from staleharness.training.sample_ledger import Count, Flow, Ledger
 
 PHASE, STEPS = 9, 90
 
@@ -86,13 +86,6 @@ def test_first_and_last_lags_are_means_under_the_mask() -> None:
 def test_histograms_of_any_length_add_up() -> None:
     assert add_histograms([1, 2], [3]) == [4, 2] == add_histograms([3], [1, 2]) and add_histograms([], []) == []
     assert mean_lag([1, 0, 3]) == 1.5 and mean_lag([]) is None and mean_lag([0]) is None
-
-
-def test_the_ledger_of_a_pipeline_has_to_close_too() -> None:
-    check_pipeline({"rows": {"generated": 5, "in_flight": 2, "trained": 3}})
-    for wrong in ({"generated": 5, "trained": 3}, {"generated": 1, "trained": 2, "dropped": -1}):
-        with pytest.raises(RuntimeError, match="pipeline's ledger of rows does not close: generated"):
-            check_pipeline({"rows": wrong})
 
 
 FLOW: dict[str, Any] = {"generated": Count(4, 40), "dropped": Count(1, 10), "queued": Count(1, 10)}
