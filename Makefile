@@ -110,8 +110,8 @@ pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=r
 unpack: $(STAMP) ## unpack a bundle into a folder that a sweep can continue: A=results/reference/... OUT=
 	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results) $(call options,,A OUT)
 
-pipeline: $(STAMP) ## simulate where lag comes from: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
-	@exec $(STALEHARNESS) pipeline $(call options,PRESET SET STEPS SEED OUT JSON)
+pipeline: $(STAMP) ## simulate where lag comes from: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= PLUGIN= OUT= JSON=1
+	@exec $(STALEHARNESS) pipeline $(call options,PRESET SET STEPS SEED PLUGIN OUT JSON)
 
 advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= WHERE= OUT=file.png JSON=1
 	@exec $(STALEHARNESS) advise $(call options,RESULTS PRESET SET CAP LOG COLUMNS UNIT BATCH UPDATES KEEP ZERO SCORE ENV K ALGO WHERE OUT JSON)

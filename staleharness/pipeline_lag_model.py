@@ -64,6 +64,8 @@ class PipelineLag(LagModel):
     def pipeline(self, demand: Demand) -> Pipeline:
         """Return the pipeline of a run. Raises `UserError` for rules that exclude each other."""
         rules = self.rules(demand)
+        if not isinstance(rules, dict):
+            raise UserError(f"{self.title()}: rules returns a {type(rules).__name__}, not a dict")
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
             raise UserError(f"{self.title()}: its own rules set the slots; leave them out")
         row_times = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"

@@ -15,7 +15,7 @@ from ..base.parsing import user_path
 from ..base.table_formatting import fixed_width
 from ..base.text_formatting import number, printable
 from ..errors import UserError, nearest, shorten
-from .shared.arguments import Help, JsonOption
+from .shared.arguments import Help, JsonOption, PluginOption
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline_event_log import PipelineRecord
@@ -28,7 +28,7 @@ HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "tr
 
 
 @dataclass(frozen=True)
-class Command(JsonOption):
+class Command(JsonOption, PluginOption):
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
     preset: Annotated[str, Help("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
@@ -45,10 +45,12 @@ class Command(JsonOption):
 
 def handle(command: Command) -> int:
     """Simulate, show, and write what was asked for. Raises `UserError` before anything is written."""
+    from ..api import load_plugins
     from ..base.parsing import parse_assignments, split_list, whole_number
     from ..pipeline.event_simulation import simulate
     from ..pipeline.pipeline_summary import summary
 
+    load_plugins(command.plugin)
     values = parse_assignments(command.set or "", "SET")
     if command.steps is not None:
         values["steps"] = whole_number(command.steps, "STEPS")

@@ -131,3 +131,34 @@ def test_at_a_fractional_cap_rows_are_below_it_or_above(call: Any) -> None:
     below = lag["rows"]["0"] / sum(lag["rows"].values())
     assert code == 0 and lag["share_at_bound"] == 0 and lag["share_above_bound"] == pytest.approx(1 - below)
     assert 0.1 < below < 0.9 and f"{below:.1%} of the rows trained on are below it" in text
+
+
+SYSTEM = '''
+"""A pipeline of one's own."""
+
+from dataclasses import dataclass
+
+from staleharness.lag import LAGS
+from staleharness.pipeline_lag_model import PipelineLag
+
+
+@LAGS.register("my_pipe")
+@dataclass(frozen=True)
+class MyPipe(PipelineLag):
+    """A cap."""
+
+    eta: float = 2.0
+
+    def rules(self, demand):
+        return {"cap": self.eta} if self.eta else [1]
+'''
+
+
+def test_a_system_of_a_plugin_is_simulated(call: Any, tmp_path: Path) -> None:
+    file = tmp_path / "my_pipe.py"
+    file.write_text(SYSTEM)
+    code, out, _ = call("pipeline", "--preset=my_pipe[eta=3]", f"--plugin={file}", "--steps=20")
+    assert code == 0 and "my_pipe[eta=3]" in out and "cap      3" in out
+    code, out, err = call("pipeline", "--preset=my_pipe[eta=0]", f"--plugin={file}", "--steps=20")
+    assert (code, out) == (2, "") and err.strip().endswith("LAG=my_pipe: rules returns a list, not a dict")
+    assert len(err.splitlines()) == 1
