@@ -20,7 +20,7 @@ class Command:
     spec: Annotated[str | None, Help("FILE.toml", "all runs")] = None
     """Study whose runs to pack."""
     code: Annotated[str | None, Help("DIGEST", "all runs")] = None
-    """Digest of a method's file, as in runs.csv: pack only the runs that were made with it."""
+    """Digest of the file of a method, as in runs.csv: pack only the runs that were made with it."""
 
 
 def handle(command: Command) -> int:
