@@ -89,7 +89,7 @@ def pack(
         total = f" of {len(selection.requests)}"
         command = f"staleharness sweep --spec {quote(_study_path(user_path(spec_file)))}"
     if code is not None:
-        codes = sorted({run.code for run in runs})
+        codes = sorted({run.code for run in runs if run.code})  # early records have none
         runs = [run for run in runs if run.code == code]
         if not runs:
             raise UserError(f"--code={code}: {source} holds no run of it; {nearest(code, codes)}")
