@@ -45,6 +45,12 @@ TEMPLATES = {
         "mismatches",
         "--env Hopper --algo ppo_clip --mismatch {name}",
     ),
+    "decoder": Template(
+        "a decoder",
+        "staleharness.language.decoder_interface:DECODERS",
+        "decoders",
+        "--env word-problems --algo ppo_clip --set decoder={name}",
+    ),
 }
 
 

@@ -140,7 +140,7 @@ class Decoder:
 DECODERS: Registry[type[Decoder]] = Registry("decoders", Decoder)
 
 
-def check_decoder(name: str) -> None:
+def check_decoder_name(name: str) -> None:
     """Raise `UserError` with the nearest known name where no decoder has this name, and for a plugin that is no decoder
     or takes a built-in's name. Imports no built-in decoder."""
     names = {*BUILT_IN, *DECODERS}

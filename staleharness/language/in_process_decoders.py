@@ -18,7 +18,7 @@ from torch import Tensor
 from ..base.system_info import memory
 from ..training.policy_buffer import PolicyBuffer, Version
 from .batched_generation import GrowingBatch
-from .decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder
+from .decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder_name
 from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward, prepack
 from .model.native_forward_backward import NativeForward, supports_native_forward
@@ -186,7 +186,7 @@ class NativeDecoder(PackedWeightsDecoder):
 
 def make_decoder(name: str, policy: CausalLM) -> Decoder:
     """Return the decoder called `name`, for this policy. Raises `UserError` for an unknown name."""
-    check_decoder(name)
+    check_decoder_name(name)
     return DECODERS[name](policy)
 
 

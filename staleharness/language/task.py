@@ -27,7 +27,7 @@ from ..spec import RunSpec
 from ..store.stored_run import read_run
 from ..task import Task
 from .answer_grading import Grade, find_extractor, grade
-from .decoder_interface import check_decoder, check_sampler, decoder_digest
+from .decoder_interface import check_decoder_name, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat, rounding
 from .problem import Grader, Problem
@@ -161,7 +161,7 @@ class LanguageTask(Task):
         if spec.extractor and not cls.reads_numbers():
             raise UserError(f"ENV={spec.env} grades completions itself; leave out extractor={shorten(spec.extractor)}")
         find_extractor(cls.extractor(spec))
-        check_decoder(spec.decoder)
+        check_decoder_name(spec.decoder)
         check_sampler(spec)
         if spec.model:
             check_model(spec)

@@ -468,6 +468,7 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(tmp_path: Path, 
         ("lag", "staleharness/lags"),
         ("language", "envs"),
         ("mismatch", "staleharness/mismatches"),
+        ("decoder", "decoders"),
     ],
 )
 def test_a_new_plugin_is_written_where_the_user_stands(

@@ -19,7 +19,7 @@ from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.language import task
 from staleharness.language.answer_grading import Grade
-from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder
+from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder_name
 from staleharness.language.in_process_decoders import TransformersDecoder, make_decoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.study import ask
@@ -299,4 +299,4 @@ def test_a_plugin_with_a_built_in_name_is_refused_before_any_import(
     monkeypatch.setattr(DECODERS, "_loaded_files", {})
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "own.py"))
     with pytest.raises(UserError, match=r"own\.py: PlainDecoder takes the name of the built-in decoder native; rename"):
-        check_decoder("transformers")
+        check_decoder_name("transformers")
