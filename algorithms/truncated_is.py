@@ -22,10 +22,10 @@ from staleharness.weights import (
 class SequenceIS(Algorithm):
     """Sequence importance sampling: every token weighted by the ratio of the whole completion, untruncated.
 
-    Maximises  sg(w_i) A log π,  w_i = Π_t π_t/μ_t: the unbiased policy gradient from stale completions. It is the
-    reference for truncated weights, which trade bias for less variance. Its variance grows with length and lag; the
-    effective sample size shows how much of a batch still counts. On control a row is one decision and this is plain
-    importance sampling.
+    Maximises  sg(w_i) A log π,  w_i = Π_t π_t/μ_t (log w_i clamped to ±20): the unbiased policy gradient from stale
+    completions. It is the reference for truncated weights, which trade bias for less variance. Its variance grows with
+    length and lag; the effective sample size shows how much of a batch still counts. On control a ratio covers one
+    decision and this is plain importance sampling.
     """
 
     paper = "Precup et al. 2000, ICML; for completions as in VCPO, arXiv:2602.17616"

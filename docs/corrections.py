@@ -75,15 +75,15 @@ rounds once the buffer is full; greedy accuracy on 256 problems; before RL the m
 TOKENS_RESULTS = """{lists}
 
 **Findings:** {told}. Most methods learn from data that are seven rounds old at this learning rate: PPO-clip ends at
-{score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has nothing to gain. TBA ends at
+{score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has little to gain. TBA ends at
 {score tba}; the cause was not investigated. GePPO ends at {score geppo}; in its first five runs, replaced on
-2026-11-30, its step size grew 17-fold where one step a phase gives nothing to adapt it to, and it ended at 0. SPO,
+2026-11-30, its step size, with one step a phase and so no feedback, grew 17-fold, and it ended at 0. SPO,
 which moves least after PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at
 {score spo}. The
 geometric mask at its published window leaves {clipped mis_geo plain} of all tokens without a gradient. VACO with δ =
-0.2, the control setting, never filters here; with 0.05, published for language, it filters
+0.2, the control setting, filters in 2 of 480 phases; with 0.05, published for language, it filters
 {clipped vaco[delta=0.05] plain} of all tokens and ends at {score vaco[delta=0.05]}. Where a method anchors on a
-recomputed policy and there is one gradient step per round, its clip never acts, and the run says so.
+recomputed policy and there is one gradient step per round, its clip is never active, and the run warns of it.
 """
 CONTROL = """## On control: Hopper-v5
 
@@ -140,7 +140,7 @@ def _significance_text(scores: Mapping[str, Array], differences: Sequence[Method
     ratio = f_ratio(list(methods.values()))
     n_methods, n_pairs = (sum(d.significant for d in tests) for tests in (differences, pairs))
     return (
-        f"{n_methods} of {len(differences)} methods differ from PPO-clip beyond chance ({n_uncorrected} before Holm's "
+        f"{n_methods} of {len(differences)} methods differ significantly from PPO-clip ({n_uncorrected} before Holm's "
         f"correction for so many comparisons), and {n_pairs} of {len(pairs)} pairs of methods from each other; the "
         f"mean square between methods is {ratio:.1f} times that between seeds (F)"
     )

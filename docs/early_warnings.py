@@ -34,7 +34,7 @@ phases that fill the buffer are left out.
   possible; the table shows the other half. The first studies were assigned alternately in order of name, later ones
   by a hash of the name. Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed
   share their noise. Bold: the interval excludes 0 even if widened so that all of a table hold at once (Bonferroni).
-- **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so on
+- **The reward itself**, with a looser threshold, is the baseline. A fall passes through that level, so on
   tokens it is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase,
   one in eight (at the ratios of VACO's paper, one in four), so the return falls abruptly.
 

@@ -60,16 +60,16 @@ browser: it sorts and filters, and has every method's formula, curves and runs.
 
 - **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag; interquartile mean
   (IQM) over tasks and seeds, mean over K. **#**: rank by it. **kept**: score at the largest K over that at K = 1.
-- **[ ]**: 95 % bootstrap intervals, which hold the true value in about 92 % (control), 93 % (tokens) and 90 % (paper)
+- **[ ]**: 95 % bootstrap intervals, which cover the true value in about 92 % (control), 93 % (tokens) and 90 % (paper)
   of cases.
 - **minus PPO-clip**: difference of means from PPO-clip at the largest K, bold where Welch's test distinguishes it from
   0 at 5 % after Holm's correction over the rows.
 """
 CAPTION = """*Bars: intervals. Dashed: PPO-clip at the largest K. Italic: width controls.*
 """
-CONTROLS = """The width controls are PPO-clip with a very wide clip, and importance weighting without one (VACO without
-its filter). A correction that is not above them has shown no more than a wider clip would (Welch, Holm over all pairs
-at that K; [every pair](leaderboard.html)).
+CONTROLS = """The width controls are PPO-clip with a very wide clip, and V-trace without one (VACO without its filter).
+A correction that is not above the first has shown no more than a wider clip (Welch, Holm over all pairs at that K;
+[every pair](leaderboard.html)).
 """
 TAIL = """[Which corrections survive](corrections.md) tests each study by its own rules;
 [staleness budgets](staleness_budgets.md) has what each method keeps at each lag.
@@ -133,7 +133,7 @@ def board(folder: Path) -> Leaderboard:
             study, about = EARLIER[name]
             track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about)
             words += (
-                f"; until {FEW_ROWS} rows are complete, its place is taken by {study}, whose buffer fills during "
+                f"; until {FEW_ROWS} rows are complete, it is replaced by {study}, whose buffer fills during "
                 "the run, so that early data are younger"
             )
         if track is not None:
@@ -229,8 +229,8 @@ def readme_table(board: Leaderboard) -> str:
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
-        "without lag; interquartile means (IQM) with 95 % bootstrap intervals, which hold the true value in 90 to 93 % "
-        f"of cases ({counts}). The wide window and VACO without its trust region are controls: importance "
+        "without lag; interquartile means (IQM) with 95 % bootstrap intervals, which cover the true value in 90 to "
+        f"93 % of cases ({counts}). The wide window and VACO without its trust region are controls: importance "
         f"weighting with a very wide clip, or without one. "
         f"{' '.join([*_other_options(tracks), _above_controls(tracks)])}*"
     )

@@ -41,7 +41,7 @@ their order nor overlapping intervals distinguish two methods ([tests](correctio
 before it.
 
 - **score** at K, and **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random
-  policy's return or from 0 (accuracies), after a fit that does not rise with lag and is at most 100%
+  policy's return or from 0 (accuracies), after a non-increasing fit capped at 100%
   ([why](advise.md#the-staleness-budget)); scores are as measured. A method that scores high without lag has more to
   lose.
 - **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < mark where

@@ -48,7 +48,7 @@ class BitChain(ChainTask):
         return float(min(1.0, chance[self.needed(spec) :].sum()))
 
     def start(self, spec: ChainSpec) -> float:
-        """Find the probability of a 1 by bisection: the success probability increases with it."""
+        """Find by bisection the probability of a 1 at which the success probability is `spec.start`."""
         h, low, high = spec.horizon, 0.0, 1.0
         ways = [
             math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1) for k in range(self.needed(spec), h + 1)

@@ -77,7 +77,7 @@ class Walker(Runner):
 
 
 class Hopper(Walker):
-    """Walker2d's reward on one leg; all coordinates except x and z must also stay in a range."""
+    """Walker2d's reward on one leg; all positions and velocities except x and z must also stay in a range."""
 
     def healthy(self, d: Any) -> Bools:
         low, high = self.env._healthy_state_range

@@ -219,19 +219,17 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
         raise UserError(f"{missing}, which {spec.env} does not have")
     if algorithm.optimal_baseline and not defines(algorithm, "row_baseline"):
         raise UserError(f"{algorithm.name}: with optimal_baseline, define row_baseline(self, decisions, squared_norm)")
-    normalises = spec.normalise_advantage and algorithm.normalise_advantage
-    by_completion = {
+    conflicts = {
         "entropy_coef": spec.entropy_coef > 0,
-        "normalise_advantage": normalises,
+        "normalise_advantage": spec.normalise_advantage and algorithm.normalise_advantage,
         "discount": spec.discount != 1,
         "gae_lambda": spec.gae_lambda != 1,
     }
-    for name, is_on in by_completion.items():
-        if is_on and algorithm.optimal_baseline:
-            raise UserError(
-                f"{algorithm.name} has a baseline of its own and takes its gradient completion by completion, without "
-                f"{name}={getattr(spec, name)}; leave it out"
-            )
+    if algorithm.optimal_baseline and (name := next((key for key, is_on in conflicts.items() if is_on), None)):
+        raise UserError(
+            f"{algorithm.name} has its own baseline and takes gradients per completion, which excludes "
+            f"{name}={getattr(spec, name)}; leave it out"
+        )
     reason = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
     if takes_rows(algorithm) and (too_few := spec.too_few_rows()) is not None:
         raise UserError(f"{algorithm.name} {reason}, so its minibatches are whole rows: {too_few}")

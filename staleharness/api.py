@@ -34,7 +34,7 @@ ProgressCallback = Callable[[dict[str, Any]], None]
 class RunsFailed(RuntimeError):
     """Error of a sweep in which some runs did not finish; all others did and are stored.
 
-    failed: id of a run -> {class, message, log_tail}. results: the runs that finished.
+    failed: id of a run -> {event, class, message, log_tail, ...}. results: the runs that finished.
     """
 
     def __init__(self, message: str, failed: Mapping[str, Mapping[str, Any]], results: Results) -> None:
@@ -123,7 +123,7 @@ def sweep(
     runner: where they run: `"local"` (this machine), `"ray"` (a cluster, $RAY_ADDRESS) or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each (`"2G"`; else what stored runs took).
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
-    restart: start over where none of a run's checkpoints can be used here, and keep them; else such a run is refused.
+    restart: start a run over if none of its checkpoints can be used here (they are kept); otherwise it is refused.
     progress: called with plain data when a run starts, while it prepares (a warm start), after each of its phases and
         when it ends: {event, id, algorithm, env, capacity, seed, ...}, where event is `started`, `preparing`, `phase`,
         `done`, `failed` or `stopped`.
@@ -157,10 +157,13 @@ def sweep(
     ids = {run.id for run in runs}
     if missing := [run for run in grid_plan.runs if run.run_id not in ids]:
         unreadable = {"class": "Damaged", "message": "the run ended, but what it stored cannot be read"}
-        events = [(run, outcome.failed.get(run.run_id, unreadable)) for run in missing]
-        lines = [f"{run.text}: {event['class']}: {event['message']}" for run, event in events]
+        failed = {run.run_id: outcome.failed.get(run.run_id, unreadable) for run in missing}
+        lines = [
+            f"{run.text}: {event['class']}: {event['message']}"
+            for run, event in zip(missing, failed.values(), strict=True)
+        ]
         text = "; ".join([f"{len(missing)} of the runs failed; the others are stored", *lines])
-        raise RunsFailed(text, outcome.failed, Results.of(runs))
+        raise RunsFailed(text, failed, Results.of(runs))
     return Results.of(runs)
 
 

@@ -1,8 +1,8 @@
 """Records that pass between collector, learner and algorithm: collected data, inputs of a method and its outputs.
 
-A *decision* is one sampled action with a log-probability: a simulator step, or a token. A row is one actor's
-decisions in one phase, or one completion; every tensor is [B, T] with a mask. A shuffled minibatch of control data
-is [N, 1]. Code after the collector treats both kinds alike.
+A *decision* is one sampled action with a log-probability: a simulator step, or a token. A row is one
+environment's decisions in one phase, or one completion; tensors are [B, T] with a mask unless stated otherwise. A
+shuffled minibatch of control data is [N, 1]. Code after the collector treats both kinds alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One phase as the collector recorded it: B actors, T decisions each. The learner recomputes none of it."""
+    """One phase as the collector recorded it: B rows (environments) of T decisions. The learner recomputes none of
+    it."""
 
     obs: Tensor
     """[B, T, D] raw observations, float32."""
@@ -192,8 +193,8 @@ BEGINNING = Progress()
 
 @dataclass(frozen=True)
 class Decisions:
-    """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
-    `target_logp`, `mean`, `std` and what `analytic_kl` returns.
+    """One minibatch as `Algorithm.policy_loss` sees it. Tensors are [B, T] unless stated otherwise; gradient flows
+    only through `target_logp`, `mean`, `std`, the learned tensors of `state` and what `analytic_kl` returns.
     """
 
     target_logp: Tensor
@@ -274,7 +275,7 @@ class Values:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """Output of `Algorithm.policy_loss`: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
+    """Output of `Algorithm.policy_loss`: loss per decision [B, T] to be minimised, and named diagnostics.
 
     Both are of the inputs' dtype: a comparison is reported as `(ratio > cap).to(ratio.dtype)`. The learner masks and
     averages both, so that aggregation is a setting of the run, not of a method, and detaches the diagnostics. Each
@@ -291,4 +292,4 @@ class PolicyLoss:
     loss: Tensor
     """[B, T] loss of each decision."""
     diagnostics: dict[str, Tensor] = field(default_factory=dict)
-    """Name to [B, T]."""
+    """Name -> [B, T], or [] for one number per minibatch."""

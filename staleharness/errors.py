@@ -11,7 +11,8 @@ from pathlib import Path
 class UserError(Exception):
     """Mistake of the user; the message is one line: what is wrong, where, what would be right.
 
-    The command line prints the line and exits with 2. Nothing has been written when it is raised.
+    Raised while a command is checked, nothing has been written, and the command line exits with 2. A plugin's fault
+    may raise it in the middle of a run, which then counts as failed.
     """
 
 

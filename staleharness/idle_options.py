@@ -54,8 +54,8 @@ def check_options(model: LagModel, demand: Demand | None = None, capacity: int =
         period, lag = (getattr(part, option, 0) for option in ("every", "lag"))
         if part.name == "slow_actors" and demand is not None and lag and period > demand.groups:
             raise UserError(
-                f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
-                f"every {period}th is; give every={demand.groups} or less"
+                f"LAG={shorten(part.text)}: no actor is slow: one in {period} would be, and a phase has "
+                f"{plural(demand.groups, 'actor')}; give every={demand.groups} or less"
             )
         if part.name == "cap" and demand is not None:  # a slow actor is as slow in each redraw
             phase = min(capacity, demand.phases - 1)

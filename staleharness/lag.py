@@ -148,7 +148,8 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
     def schedule(self, demand: Demand) -> Schedule:
-        """Return the rows of a whole run, from a pipeline or a recording. A model defines this instead of `assign`."""
+        """Return the rows of a whole run, from a pipeline or a recording: instead of `assign`, or beside it with
+        `drawn`."""
         raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
 
     @property
@@ -246,8 +247,8 @@ LAGS: Registry[type[LagModel]] = Registry("lags", LagModel)
 
 
 def read_lag(text: str) -> LagModel:
-    """Parse `name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`. Raises
-    `UserError`."""
+    """Parse `name`, `name:value`, `name[option=value,...]`, or `inner/wrapper...`, where the wrapper has an option
+    `of` (`uniform/cap:4`). Raises `UserError`."""
     inside, last = split_at_last_slash(text)
     where = f"LAG={shorten(text)}"
     if inside and (wrapper := parse_choice_of(last, LAGS, "LAG")) and "of" in wrapper[0].hyper_parameter_types():

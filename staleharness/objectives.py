@@ -98,8 +98,8 @@ def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def sequence_sample_size(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """Effective sample size of the weights of whole rows, as a fraction in (0, 1], from log w [B, T] per decision. It
-    depends on no scale, so that weights beyond the limit of `sequence_log_ratio` are taken relative to the largest."""
+    """Effective sample size of the weights of whole rows, as a fraction in (0, 1], from log w [B, T] per decision.
+    Scale-invariant, so where a log-weight exceeds the limit of `sequence_log_ratio`, all are divided by the largest."""
     total, rows = (log_ratio * mask).sum(1).clamp(-1e30, 1e30), mask.sum(1) > 0
     largest = total.where(rows, -1e30).max()
     total = (total - largest.where((total.abs() > LOG_RATIO_LIMIT).any(), 0.0)).where(rows, 0.0)
@@ -109,9 +109,9 @@ def sequence_sample_size(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the size of the next gradient step, whatever the method.
 
-    - `ess`: √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1)
-    - `inverse_lag`: 1/max(1, mean lag in phases): keeps lag × rate constant, which limits the rate only where
-      staleness binds; otherwise steps × rate does (arXiv:2607.01083)
+    - `ess`: √ESS of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1)
+    - `inverse_lag`: 1/max(1, mean lag in phases): keeps lag × rate constant; helps only where staleness, not
+      steps × rate, limits the learning rate (arXiv:2607.01083)
     """
     if rule == "ess":
         return float(sequence_sample_size(d.target_logp.detach() - d.behaviour_logp, d.mask).sqrt())

@@ -41,9 +41,9 @@ class RunSpec:
 
     # learning, shared by all algorithms
     epochs: int = 1  # passes over the data of a phase
-    minibatches: int = 1  # gradient steps per epoch and phase
+    minibatches: int = 1  # gradient steps per epoch
     learning_rate: float = 3e-4  # of Adam, or AdamW if there is weight decay
-    anneal_learning_rate: bool = True  # linearly to zero over the phases
+    anneal_learning_rate: bool = True  # linearly towards zero over the phases of the budget
     adam_epsilon: float = 1e-5  # ε in Adam's denominator
     discount: float = 0.99  # γ, per decision
     gae_lambda: float = 0.95  # λ of GAE and V-trace

@@ -63,9 +63,10 @@ class Question:
 
     def cells(self) -> list[tuple[str, int, str]]:
         """List (algorithm, K, environment) of every cell, as the study's file names them."""
-        several_n = len(self.forward) > 1
-        methods = [with_mismatch(a, m) for m in self.mismatch for a in self.algorithm] if len(self.mismatch) > 1 else ()
-        labels = [f"{a} N={n}" if several_n else a for a in methods or self.algorithm for n in self.forward or (0,)]
+        methods: Sequence[str] = self.algorithm
+        if len(self.mismatch) > 1:
+            methods = [with_mismatch(a, m) for m in self.mismatch for a in self.algorithm]
+        labels = [f"{a} N={n}" if len(self.forward) > 1 else a for a in methods for n in self.forward or (0,)]
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
 
 

@@ -26,7 +26,7 @@ class ChainSpec(TokenSpec):
 
     # the task
     horizon: int = 64  # H, decisions of an episode
-    share: float = 0.75  # f, of ones that an episode needs
+    share: float = 0.75  # f, share of ones needed for success
     start: float = 0.1  # the first policy's success probability, whatever the horizon
 
     batch: int = 128  # B, episodes of a minibatch

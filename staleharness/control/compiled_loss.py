@@ -35,7 +35,7 @@ class CompiledLoss:
         self.functions: dict[torch.Size, tuple[CompiledFunction, list[str]] | None] = {}  # None: eager
 
     def __call__(self, decisions: Decisions) -> tuple[PolicyLoss, Tensor] | None:
-        """Return the loss with its diagnostics and its gradient [R, T] with respect to the mean over decisions of
+        """Return the loss with its diagnostics and its gradient [B, T] with respect to the mean over decisions of
         `target_logp`; None where the loss stays eager."""
         shape = decisions.target_logp.shape
         if shape[0] not in self.rows:

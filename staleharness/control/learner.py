@@ -36,7 +36,7 @@ class ControlData(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Columns of each decision that are fixed during the phase: all [N], or all [R, T] of a minibatch."""
+    """Columns of each decision that are fixed during the phase: all [N], or all [B, T] of a minibatch."""
 
     behaviour_logp: Tensor
     lag: Tensor
@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 class Part(NamedTuple):
     """A minibatch: R rows of T decisions, or N single ones ([N, 1])."""
 
-    decision: Tensor  # [R, T] into the phase's flat decisions
+    decision: Tensor  # [B, T] into the phase's flat decisions
     fixed: Columns
 
 
@@ -67,8 +67,8 @@ class ControlLearner(Learner[ControlData, Part]):
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
         self.full_masks: dict[torch.Size, tuple[Tensor, Tensor]] = {}
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
+        # of a minibatch without masked or replayed rows, whose number varies: only this size is compiled
         rows = (spec.num_envs if self.in_rows else spec.steps_per_phase) // spec.minibatches
-        # in a phase without rows that are masked out or replayed, whose number would differ from phase to phase
         compiles = spec.learner == "compiled" and "distribution" not in algorithm.needs
         self.compiled_loss = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
 
@@ -168,7 +168,7 @@ class ControlLearner(Learner[ControlData, Part]):
         return super()._summarise(steps, phase)
 
     def _full_mask(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """The mask [R, T] of a minibatch, ones, and the share of each decision in its mean."""
+        """The mask [B, T] of a minibatch, ones, and the share of each decision in its mean."""
         if shape not in self.full_masks:
             if len(self.full_masks) == SIZES:  # rows that are masked out differ from phase to phase
                 del self.full_masks[next(iter(self.full_masks))]
@@ -223,7 +223,7 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
     def _targets_of(self, part: Part, now: Evaluation) -> Targets:
-        """Advantages as used in the loss and value targets [R, T] of a minibatch, recomputed where the method realigns
+        """Advantages as used in the loss and value targets [B, T] of a minibatch, recomputed where the method realigns
         at every step."""
         if self.algorithm.realign_every != "step":
             return Targets(part.fixed.advantage, part.fixed.value_target)
@@ -235,7 +235,7 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(advantage, targets.value_target)
 
     def _normalise(self, advantages: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Advantages [R, T] of each minibatch as used in the loss; computed together where all are of one size."""
+        """Advantages [B, T] of each minibatch as used in the loss; computed together where all are of one size."""
         if not (self.spec.normalise_advantage and self.algorithm.normalise_advantage):
             return advantages
         correction = self.spec.advantage_correction

@@ -56,7 +56,7 @@ class PhaseBatch:
 
     def trajectories(self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None) -> Trajectories:
         """Return the input of `Algorithm.targets` for `rows` [R] (default: all), given the learner's log-probabilities
-        and values [R, T] there; where versions kept their critics, these take the place of the learner's values. The
+        and values [B, T] there; where versions kept their critics, these take the place of the learner's values. The
         next observation's value is the next column's, except where the rollout recorded another observation."""
         rollout = self.rollout
         index: Tensor | slice = slice(None) if rows is None else rows
@@ -89,7 +89,7 @@ class PhaseBatch:
     def minibatches(
         self, count: int, whole_rows: bool, rng: np.random.Generator, loss_mask: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
+        """`count` shuffled parts as indices [B, T] into the flat decisions; single decisions ([n, 1]) unless
         `whole_rows`, where time order has to be kept. Decisions where `loss_mask` [N] is False are in none of them."""
         rows, steps = self.reward.shape
         order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)

@@ -220,7 +220,7 @@ class ScheduledRollouts:
 
 
 def versions_of(versions: Ints) -> NextVersions:
-    """Return the versions [E, T] of planned rows, decision by decision, where any of them changes."""
+    """Return a function of decision t: the planned `versions` [E, T] at t where any row's changes there, else None."""
     starts = {0, *(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist()}
     return lambda t, done: versions[:, t] if t in starts else None
 

@@ -27,9 +27,9 @@ class ControlSpec(RunSpec):
     steps: int = 100_352  # of all environments together; whole phases of it are run
 
     # collection
-    num_envs: int = 16  # stepped at once; each is an actor with a version of its own
+    num_envs: int = 16  # stepped at once; under a lag model that draws, each has its own version
     num_steps: int = 128  # per environment and phase
-    mechanism: Literal["reexecute", "replay"] = "reexecute"  # past policies act anew, or their stored data return
+    mechanism: Literal["reexecute", "replay"] = "reexecute"  # past policies act again, or their data are reused
     assignment: Literal["phase", "episode"] = "phase"  # an actor keeps its version for a phase or an episode
     density: Literal["component", "mixture"] = "component"  # behaviour policy: the version that acted, or the mixture
     # statistics with which past versions act: their own, today's, or those of the first phase
@@ -41,7 +41,7 @@ class ControlSpec(RunSpec):
 
     # learning
     epochs: int = 10  # passes over the data of a phase
-    minibatches: int = 8  # gradient steps per epoch and phase
+    minibatches: int = 8  # gradient steps per epoch
     bootstrap_truncation: bool = True  # false: a time limit counts as a termination (CleanRL)
     scale_rewards: bool = True  # by the running standard deviation of the discounted return
     value_coef: float = 0.5  # of the critic's loss

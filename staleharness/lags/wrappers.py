@@ -86,9 +86,9 @@ ATTEMPTS = 10_000  # redraws of the rows above the bound, before the run fails
 class LagBound(_Wrapper):
     """No row is more than `max` phases old; `on_stale` decides what happens to a row that would be.
 
-    The bound applies to rows of the model `of` that are more than `max` phases old. `evict` drops them and draws others
-    in their place. `requeue` generates them again with the newest version. With `withhold`, an actor takes no work that
-    would become older, so their lag is `max`. The results count these rows (`lag_dropped`, `lag_waited`).
+    `evict` drops such rows of the model `of` and draws others in their place. `requeue` generates them again with the
+    newest version. With `withhold`, an actor takes no work that would become older, so such rows have lag `max`. The
+    results count these rows (`lag_dropped`, `lag_waited`).
 
     Leaves out: the effect of a bound on the speed of a system, and thereby on all other rows; pipelines have their own
     bounds.

@@ -131,9 +131,9 @@ _PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 class Grade:
     """Grade of a completion.
 
-    correct: the completion is right, such as the number extracted from it equals the gold. Evaluations report the share
-        of right completions.
-    has_answer: there is an answer, such as a number; completions without one are counted as unparsed.
+    correct: whether the completion is right, for example because the number in it equals the reference answer.
+        Evaluations report the share of right completions.
+    has_answer: whether an answer was found, such as a number; completions without one are counted as unparsed.
     reward: for training, a number of at most ±1e6; None: 1 where `correct`, else 0.
     """
 

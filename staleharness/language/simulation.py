@@ -72,9 +72,10 @@ class LanguageSimulation(Simulation[Completions]):
     def _caches_score(self) -> bool:
         """Return whether a round is one minibatch whose training step needs no scores other than the round's own."""
         spec, method = self.spec, self.algorithm
-        alone = spec.minibatches == 1 and not spec.dynamic_sampling and self.lags.drawn
-        alone = alone and spec.entropy_coef == 0 and self.policy.routers is None
-        return alone and not method.optimal_baseline and "logit_norm" not in method.needs
+        is_one_minibatch = spec.minibatches == 1 and not spec.dynamic_sampling and self.lags.drawn
+        needs_entropy_or_routes = spec.entropy_coef != 0 or self.policy.routers is not None
+        needs_norms = method.optimal_baseline or "logit_norm" in method.needs
+        return is_one_minibatch and not needs_entropy_or_routes and not needs_norms
 
     @property
     def eval_modes(self) -> Sequence[str]:

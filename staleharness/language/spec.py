@@ -101,7 +101,7 @@ class LanguageSpec(TokenSpec):
     # implementation of scoring and training: torch, or C++ between its products, on a CPU (Qwen2, Llama)
     learner: Literal["torch", "native"] = later("torch", before="torch")
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
-    gradient_checkpointing: bool = False  # less memory, a third forward pass
+    gradient_checkpointing: bool = False  # recompute activations in the backward pass: less memory, more time
     micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
 
     fills_gpu: ClassVar[bool] = True

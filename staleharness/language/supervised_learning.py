@@ -49,7 +49,7 @@ def fit(
     progress: Callable[[int, float], None],
     first: int = 0,
 ) -> None:
-    """Train from step `first` on. The learning rate rises to `rate` over `rising` steps, then falls linearly to 0.
+    """Train from step `first` on. The learning rate rises to `rate` over `rising` steps, then falls linearly towards 0.
 
     optimise: takes one step at a learning rate. backward: adds the gradient of a step's loss, and returns the loss.
     progress: called with (steps done, loss) after every step.
@@ -190,7 +190,7 @@ def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Settings of AdamW; the learning rate rises over the first twentieth of the steps, then falls linearly to 0."""
+    """Settings of AdamW; the learning rate rises over the first twentieth of the steps and falls linearly towards 0."""
 
     steps: int = 400
     batch_size: int = 64

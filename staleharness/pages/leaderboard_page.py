@@ -191,8 +191,8 @@ def robustness(board: Leaderboard) -> list[str]:
         n = len(track.methods)
         if n >= FEWEST and (tau := track.replication) is not None:
             lines.append(
-                f"{track.title}: the order of {n} methods would agree with that of other seeds by τ = {tau:.2f} "
-                f"({(1 + tau) / 2:.0%} of pairs in the same order), in expectation."
+                f"{track.title}: for {n} methods, the expected Kendall's τ with the order from other seeds is "
+                f"{tau:.2f} ({(1 + tau) / 2:.0%} of pairs agree)."
             )
     lines += [
         f"{a.name} and {b.name}: over the {agreement.methods} methods on both, the orders agree by "

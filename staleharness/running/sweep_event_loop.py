@@ -74,7 +74,7 @@ class Outcome:
     """Ids of runs that were stored before."""
 
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Failures by id: {class, message, log_tail}."""
+    """Failures by id: {event, class, message, log_tail, ...}."""
 
     interrupted: bool = False
 

@@ -52,7 +52,7 @@ COVERAGE = (  # simulated, of the mean of normal scores
     "A percentile interval holds the true mean in about 50% of cases with 2 seeds, 75% with 3, 83% with 5. With fewer "
     "than 5 seeds the single runs are shown instead, and the tests use Student's intervals."
 )
-# Seeds: shares of percentile intervals that hold the true mean, and the true IQM, of normal scores (simulated).
+# Seeds: shares of percentile intervals that cover the true mean, and the true IQM, of normal scores (simulated).
 SHARE_COVERED = {5: (0.83, 0.90), 8: (0.90, 0.93), 12: (0.91, 0.94)}
 
 
@@ -218,7 +218,7 @@ def coverage_text(seeds: int) -> str:
         return ""
     mean, iqm = SHARE_COVERED[seeds]
     sample = f"{seeds} seeds on one environment"
-    return f", which of {sample} hold the true mean in {mean:.0%} and the true IQM in {iqm:.0%} of cases"
+    return f", which of {sample} cover the true mean in {mean:.0%} and the true IQM in {iqm:.0%} of cases"
 
 
 def show_single_runs(table: Table, run_grid: RunGrid) -> Table:

@@ -57,8 +57,8 @@ def of_step(
 
 
 def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Importance weights w = π/μ, before any truncation, for tokens and whole completions. All are 1, as on-policy,
-    where `mask` is 0 everywhere."""
+    """Importance weights w = π/μ, before any truncation, for tokens and whole completions. Every weight counts as
+    1, as on-policy, where `mask` is 0 everywhere."""
     target_logp, behaviour_logp = target_logp * mask, behaviour_logp * mask
     log_ratio, token = target_logp - behaviour_logp, importance_ratio(target_logp, behaviour_logp)
     mask = mask.where(mask.any(), 1.0)
@@ -104,8 +104,8 @@ def of_mismatch(
 
 
 def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
-    """Return KL[μ ‖ π], estimator k1, in its two parts: μ to the version that acted, and from there to π. Nothing where
-    the first is 0, since μ is that version's own number."""
+    """Return KL[μ ‖ π], estimator k1, in its two parts: μ to the version that acted, and from there to π, by
+    age, and the shares of tails. Empty where the first part is 0, since μ is that version's own number."""
     version, mask = decisions.version_logp, decisions.mask
     if version is None or version is decisions.behaviour_logp:
         return {}
@@ -133,7 +133,7 @@ def by_age(decisions: Decisions) -> tuple[Tensor, Tensor]:
 
 
 def of_tails(decisions: Decisions) -> dict[str, Tensor]:
-    """Return 1 [B, T] where a ratio is above 2 or below ½: π_version/μ (engine), π/π_version (lag), and π/μ by the sign
+    """Return masks [B, T] of ratios above 2 or below ½: π_version/μ (engine), π/π_version (lag), and π/μ by the sign
     of the advantage and by age, no older or older than the minibatch's mean lag."""
     version = decisions.version_logp
     if version is None:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from .optimiser import AdamW
 
-Log = dict[str, "Tensor"]  # metrics of one gradient step: numbers [], or one of each decision [R, T]
+Log = dict[str, "Tensor"]  # metrics of one gradient step: numbers [], or one of each decision [B, T]
 Data = TypeVar("Data")  # data of a phase
 Part = TypeVar("Part")  # a minibatch of it
 
 
 class Gradient(NamedTuple):
-    """A minibatch, its loss and its metrics; the gradient itself is in the parameters' `grad`."""
+    """A minibatch, its loss and its metrics, whose gradient has been added to the parameters' `grad`."""
 
     decisions: Decisions
     answer: PolicyLoss
@@ -164,7 +164,7 @@ class Learner(ABC, Generic[Data, Part]):
         return [p.grad for p in self.followed_by_shadow if p.grad is not None]
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
-        """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [R, T]."""
+        """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [B, T]."""
         result = self.gradient(part)
         decisions = result.decisions
         if self.gradient_steps == 0 and not result.reaches_policy:
@@ -198,8 +198,8 @@ class Learner(ABC, Generic[Data, Part]):
         return log, decisions.mask
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
-        """Means over the phase's gradient steps (of the learner's extremes: extremes); raises `Diverged` naming the
-        first that is not finite."""
+        """Average each metric over the phase's steps (extremes: the extreme), with some first and last values. Raises
+        `Diverged` where a metric or a parameter is not finite."""
         masks = [mask for _, mask in steps]
         check_diagnostics(self.algorithm, [log for log, _ in steps], phase)
         series = {key: _series([log[key] for log, _ in steps], masks).cpu() for key in steps[0][0]}
@@ -283,7 +283,7 @@ def _reduce(key: str, series: Tensor) -> Tensor:
 
 
 def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
-    """Advantages [..., R, T] with zero mean and unit standard deviation over the decisions of a minibatch [R, T] where
+    """Advantages [..., B, T] with zero mean and unit standard deviation over the decisions of a minibatch [B, T] where
     `mask`, of the same shape, is 1.
 
     correction: subtracted from the number of decisions in the variance's denominator. Control takes 1, like PPO's code
@@ -296,5 +296,5 @@ def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
 
 
 def total(x: Tensor) -> Tensor:
-    """Σ over a minibatch: [..., R, T] to [..., 1, 1]."""
+    """Σ over a minibatch: [..., B, T] to [..., 1, 1]."""
     return x.sum((-2, -1), keepdim=True)

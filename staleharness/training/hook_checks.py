@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..algorithm import Algorithm, Stop
+from ..algorithm import Algorithm, Stop, defines
 from ..base.plugins import source_file
 from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from ..errors import Diverged, UserError, one_line, shorten
@@ -38,7 +38,7 @@ DECLARED_BY = {
 
 
 def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
-    """Return the loss of each decision [R, T], and diagnostics of that shape or []. Raises `UserError`."""
+    """Return the loss of each decision [B, T], and diagnostics of that shape or []. Raises `UserError`."""
     try:
         with _inputs_unchanged(algorithm, "policy_loss", decisions):
             answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
@@ -68,7 +68,7 @@ def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
 
 
 def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
-    """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
+    """Return the critic's loss of each decision [B, T]. Raises `UserError`."""
     with _inputs_unchanged(algorithm, "value_loss", values):
         answer = algorithm.value_loss(values)
     _check_real(algorithm, "value_loss", "tensor", answer, values.mask.shape, values.mask.dtype)
@@ -76,7 +76,7 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
 
 
 def value_gradient_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
-    """Return the gradient [R, T] that the critic's loss left with V. Raises `UserError`."""
+    """Return the gradient [B, T] of the critic's loss with respect to V. Raises `UserError`."""
     if values.value.grad is None:
         raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
     return values.value.grad
@@ -94,7 +94,7 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
 
 def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     """Return the factor on the step size, at least 0. Raises `UserError`, and `Diverged` where it is not finite."""
-    if getattr(type(algorithm), "step_scale", None) is Algorithm.step_scale:  # nothing to check
+    if not defines(algorithm, "step_scale"):  # nothing to check
         return 1.0
     with _inputs_unchanged(algorithm, "step_scale", decisions):
         answer = algorithm.step_scale(decisions)

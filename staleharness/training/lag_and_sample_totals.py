@@ -30,7 +30,7 @@ class Accounts:
     def enter(
         self, phase: int, gradient_steps: int, learner: Learner[Any, Any], phase_data: PhaseData[Any], lags: Lags
     ) -> dict[str, Any]:
-        """Return a phase's metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
+        """Add a phase and return its metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
         flow, assigned_lags = phase_data.flow, lags.assigned_lags(phase)
         first_epoch_decisions = learner.first_epoch_decisions

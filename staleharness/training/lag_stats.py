@@ -15,7 +15,7 @@ from .sample_ledger import Count
 if TYPE_CHECKING:
     from torch import Tensor
 
-MinibatchLags = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
+MinibatchLags = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [B, T]
 
 
 class LearnerRows(NamedTuple):
@@ -28,7 +28,8 @@ class LearnerRows(NamedTuple):
 
 
 class LagStats(NamedTuple):
-    """Lags of a phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
+    """Lags of a phase: metrics, histograms of decisions by lag in phases, and counts, as handed to the learner and as
+    trained on."""
 
     columns: dict[str, float]
     handed_lags: list[int]
@@ -38,7 +39,8 @@ class LagStats(NamedTuple):
 
 
 def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
-    """Return means over the sequences trained on (`trained`: over decisions); no columns where there are none.
+    """Compute the lags of a phase. Columns are means over the sequences trained on (`trained`: over decisions); none
+    where nothing was trained on.
 
     gradient_steps: done when the phase began.
     """

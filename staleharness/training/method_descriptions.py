@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..algorithm import Algorithm
+from ..algorithm import Algorithm, defines
 from ..base.options import active_options
 from ..base.plugins import source_file, source_hash, summary
 from ..base.typed_values import build
@@ -85,7 +85,7 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
     """Return the forward passes that the method needs beyond the one that its gradient goes through. Without a run's
     settings: on tokens, with several gradient steps per phase. On control the learner evaluates a phase's data at
     its start for every method, so that pass does not count."""
-    own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
+    own_targets = defines(algorithm, "targets") and algorithm.realign_every != "step"
     several_steps = spec is None or spec.epochs * spec.minibatches > 1
     # a method anchors on the learner at the start of the phase, or computes its targets under it
     start = algorithm.proximal == "recompute" or (own_targets and several_steps)
@@ -136,7 +136,7 @@ def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return the warnings of a method under a run's settings."""
     updates = spec.epochs * spec.minibatches
     lines = [blindness(algorithm, spec), idle_correction(algorithm, spec)]
-    if spec.step_size != "constant" and type(algorithm).step_scale is not Algorithm.step_scale:
+    if spec.step_size != "constant" and defines(algorithm, "step_scale"):
         lines.append(f"{algorithm.name} scales its steps itself, and step_size={spec.step_size} multiplies that factor")
     if spec.capacity > 1 or updates > 1:  # otherwise no data are stale
         lines.append(algorithm.inactive(updates))

@@ -38,7 +38,7 @@ class Scores:
         return float(np.mean(self.returns[mode]))
 
     def error(self, mode: str) -> float:
-        """Standard error of the mean; 0 for a score that is not sampled."""
+        """Standard error of the mean; 0 for a single value, such as an exact score."""
         returns = self.returns[mode]
         return float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
 

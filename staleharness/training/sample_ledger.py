@@ -16,7 +16,7 @@ OPTIONAL = ("lost",)  # only in runs with actors that can be lost
 
 @dataclass(frozen=True)
 class Count:
-    """A sequence is a row: what one actor does in one phase, or one completion."""
+    """Number of sequences (rows: one environment's decisions in a phase, or one completion) and of their decisions."""
 
     sequences: int = 0
     decisions: int = 0
@@ -51,7 +51,7 @@ class Ledger:
         self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES if entry not in OPTIONAL}
 
     def enter(self, phase: int, flow: Flow, handed_count: Count, trained: Count) -> dict[str, int]:
-        """Return the totals after a phase in which the learner got `handed_count` and trained on `trained`. What is
+        """Add a phase in which the learner got `handed_count` and trained on `trained`; return the totals. What is
         trained on again counts as reused, and once as trained.
 
         Raises `RuntimeError` where generated is not trained + dropped + masked + queued + lost.

@@ -46,7 +46,8 @@ class Lags:
         """
         if self.schedule is not None:
             return self.schedule.rows(phase)
-        drawn = self.draw(phase, slots, *(() if first is None else (first,)), length=length)
+        index = () if first is None else (first,)
+        drawn = self.draw(phase, slots, *index, length=length)
         return drawn_rows(phase, drawn.versions, drawn.every or length, length, group_size, first or 0)
 
     def draw(self, phase: int, slots: int, *index: int, length: int = 1, fresh: Bools | None = None) -> Assignment:
@@ -89,7 +90,7 @@ class Lags:
 
     @property
     def cap(self) -> int:
-        """Largest possible lag, in phases."""
+        """Largest lag that the model gives or its pipeline's rules allow, in phases; late rows may exceed it."""
         return self.expected.cap if self.expected else self.capacity - 1
 
     def probabilities(self, phase: int) -> dict[int, float]:
@@ -227,15 +228,11 @@ def _largest_lag(model: LagModel, capacity: int) -> int:
     """Return the largest lag under a full buffer, over as many phases as take only negligible time."""
     largest = versions = 0
     for phase in range(capacity, capacity + min(capacity, 4 * WIDEST)):
-        lags = _lags(model, phase, capacity)
+        lags = _lags_in(model.probabilities(phase, capacity), phase)
         largest, versions = max(largest, max(lags)), versions + len(lags)
         if largest == capacity - 1 or versions > LOOKS * WIDEST:
             break
     return largest
-
-
-def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:
-    return _lags_in(model.probabilities(phase, capacity), phase)
 
 
 def _lags_in(probabilities: Mapping[int, float], phase: int) -> dict[int, float]:

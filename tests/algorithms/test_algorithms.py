@@ -100,7 +100,7 @@ def test_what_a_gradient_by_completions_leaves_out_is_refused(setting: dict[str,
     check(own(), plain, groups)
     asked = replace(plain, **setting)
     check(own(baseline="group"), asked, groups)
-    with pytest.raises(UserError, match=f"vcpo has a baseline of its own .* without {next(iter(setting))}="):
+    with pytest.raises(UserError, match=f"vcpo has its own baseline .* excludes {next(iter(setting))}="):
         check(own(), asked, groups)
 
 

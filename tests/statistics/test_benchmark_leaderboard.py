@@ -154,8 +154,8 @@ def test_a_preview_of_a_control_is_one_row_beside_it() -> None:
 def test_the_page_tells_published_runs_from_yours() -> None:
     sources = {"reference": method("ppo_clip", {1: 1.0, 4: 0.6}), "yours": method("other", {1: 1.1, 4: 0.9})}
     track = leaderboard_track(TOY, benchmark_table(TOY, sources), sources)
-    assert "are published or yours;" in track.about
-    assert "are published;" in table_and_track(RUNS)[1].about
+    assert "are published or yours." in track.about
+    assert "are published." in table_and_track(RUNS)[1].about
 
 
 @pytest.mark.parametrize(("tuning", "seeds"), [(False, (0, 1)), (True, (100,))])

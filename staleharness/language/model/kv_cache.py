@@ -112,11 +112,11 @@ class CacheLayer(ABC):
 
 
 class PrefixLayer(CacheLayer):
-    """Keys and values of one layer, read once and never changed, so that recomputing a layer for its gradient finds
-    the same ones."""
+    """Keys and values of one layer, which no update extends, so that recomputing a layer for its gradient finds the
+    same ones."""
 
     def __init__(self, states: tuple[Tensor, Tensor] | None = None) -> None:
-        """states: keys and values of tokens before; None: the first update reads them."""
+        """states: keys and values of tokens before; None: each update stores those it is given."""
         self.states, self.continues = states, states is not None
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

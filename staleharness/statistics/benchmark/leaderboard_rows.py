@@ -39,14 +39,24 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
     return Track(
         name=table.track,
         title=f"{table.track} v{table.version}",
-        about=f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs "
-        f"included, are published{' or yours' * has_user_rows}; here are those that are reported:",
+        about=f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning "
+        f"included, are published{' or yours' * has_user_rows}.{_rates_text(protocol, table)} Reported here:",
         envs=table.envs,
         ks=table.capacities,
         rows=tuple(rows),
         protocol=table.digest,
         baseline=BASELINE,
     )
+
+
+def _rates_text(protocol: Protocol, table: BenchmarkTable) -> str:
+    """Sentence on how often the best learning rate is the largest of the grid, where that is so for any method."""
+    rates = [row.rate for row in table.rows if row.kind == "method" and row.rate is not None]
+    n_largest = sum(rate == max(protocol.rates) for rate in rates)
+    if not n_largest:
+        return ""
+    times = f"{n_largest} of {len(rates)} times (method and K)"
+    return f" The best learning rate is the largest tried {times}; a larger one could score higher."
 
 
 def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by_row: RunsByRow) -> LeaderboardRow:
