@@ -63,9 +63,7 @@ def test_slow_actors_need_an_actor_that_is_slow(lag: str) -> None:
     spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=lag, num_envs=8)
     find_env("Hopper-v5")[1].check(spec)
     few = replace(spec, num_envs=4)
-    with pytest.raises(
-        UserError, match=r"no actor is slow: one in 8 would be, and a phase has 4 actors; give every=4"
-    ):
+    with pytest.raises(UserError, match=r"no actor is slow: one in 8 would be, and a phase has 4 actors; give every=4"):
         find_env("Hopper-v5")[1].check(few)
     find_env("Hopper-v5")[1].check(replace(few, lag="slow_actors[lag=4,every=4]"))
 

@@ -77,4 +77,14 @@ def fit(
         hidden.append(name)
         headers, lines = [*headers[:i], *headers[i + 1 :]], [[*line[:i], *line[i + 1 :]] for line in lines]
     space = max(9, width_for_names())
-    return headers, [[shorten(line[0], space), *line[1:]] for line in lines], hidden
+    short = shorten_names([line[0] for line in lines], space)
+    return headers, [[name, *line[1:]] for name, line in zip(short, lines, strict=True)], hidden
+
+
+def shorten_names(names: Sequence[str], length: int) -> list[str]:
+    """Names of at most `length` characters, cut at the end, or in the middle where different names would be equal."""
+    short = [shorten(name, length) for name in names]
+    if len(set(short)) == len(set(names)):
+        return short
+    start = length // 3
+    return [n if len(n) <= length else f"{n[:start]}…{n[start + 1 - length :]}" for n in names]

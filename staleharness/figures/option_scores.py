@@ -45,8 +45,8 @@ class OptionLines:
         return with_names(styles(self.methods.values()), self.table.settings.get("names"))
 
     def draw(self, ax: Axes, k: int, labels: set[str], distance: float, marker: float, thick: float) -> None:
-        """Draw a line per method through its rows at K that are in `labels`. Intervals are set apart by `distance`, so
-        that none hides another; the lines are not shifted."""
+        """Draw a line per method through its rows at K that are in `labels`. Lines are set apart by `distance`, so
+        that no interval hides another."""
         looks = self.looks
         for i, (method, look) in enumerate(looks.items()):
             shift = distance * (i - (len(looks) - 1) / 2)
@@ -62,7 +62,7 @@ class OptionLines:
                     dots(ax, x + shift, r["dots"]["iqm"], look)
                 elif r["iqm_low"] is not None:
                     draw_interval(ax, look, [x + shift] * 2, [r["iqm_low"], r["iqm_high"]], thick)
-            line = [x for x, _ in rows], [r["iqm"] for _, r in rows]
+            line = [x + shift for x, _ in rows], [r["iqm"] for _, r in rows]
             draw_line(ax, look, *line, marker=marker, label=look.name)
 
     def axis(self, ax: Axes, title: str) -> None:

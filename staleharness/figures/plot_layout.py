@@ -33,6 +33,7 @@ from .palette import Style, text_colour
 PAGE, COLUMN = 7.0, 3.5  # inches
 FORMS = {"wide": PAGE, "narrow": COLUMN}  # widths of a figure on a page; narrow: for phones
 NARROWEST = 1.6  # inches: the least width of a panel
+LETTER = 0.065  # inches: the width of a letter of a row's name
 LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # rows that fit below any panels; inches of each further row
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
 TITLE_HEIGHT = 12.0  # points at the top, left out by a page that states the title itself
@@ -99,9 +100,10 @@ def retitle(figure: Figure, title: str) -> None:
             text.set_fontsize(size)
 
 
-def columns_for(width: float, limit: int) -> int:
-    """Number of panels side by side: `limit`, or fewer if they do not fit."""
-    return max(1, min(limit, int(width / NARROWEST)))
+def columns_for(width: float, limit: int, least: float = 0.0) -> int:
+    """Number of panels side by side: `limit`, or fewer if they do not fit. least: inches that a panel takes, names
+    included."""
+    return max(1, min(limit, int(width / max(NARROWEST, least))))
 
 
 @contextlib.contextmanager

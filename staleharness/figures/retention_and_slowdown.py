@@ -29,7 +29,7 @@ from ..study import without_version
 from .captions import size
 from .lag_tables import lags_of
 from .palette import Style, looks_of, looks_of_curves, styles, with_names
-from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
+from .plot_layout import INK, LETTER, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
 from .plot_marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
 from .registry import FIGURES, Section
 
@@ -185,8 +185,8 @@ def slowdown(
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
         f"{table.settings['measure']} (n = {span(c.n for c in curves)} seeds); bars: "
-        f"{table.settings['level']:.0%} bootstrap interval; arrow: a lower bound, as the level was not reached within "
-        "the run; such methods are sorted last"
+        f"{table.settings['level']:.0%} bootstrap interval; arrow: no upper end, as the level was not reached within "
+        "the run; dashed: the estimate itself is a lower bound; such methods are sorted last"
     )
     zeros = " or ".join(sorted({c.zero_note for c in curves}))
     subtitle += f"; scores are counted from {zeros}"
@@ -214,10 +214,11 @@ def _slowdown_panel(
             continue
         row, edge = rows[name], ends[1] / 1.04
         draw_interval(ax, look, [row.low.value, edge if row.high.never else row.high.value], [at, at], 3, 0.25)
+        pen: dict[str, Any] = {"color": look.colour, "gid": gid(look), "clip_on": False}
+        if row.high.never:
+            ax.plot(edge, at, marker=">", markersize=5, **pen)
         if row.factor.never:
-            arrow: dict[str, Any] = {"marker": ">", "markevery": [1], "markersize": 5, "clip_on": False}
-            line = [row.factor.value, edge], [at, at]
-            ax.plot(*line, color=look.colour, linewidth=1.1, dashes=(2, 1), gid=gid(look), **arrow)
+            ax.plot([row.factor.value, edge], [at, at], linewidth=1.1, dashes=(2, 1), **pen)
         else:
             ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))
     log_axis(ax)
@@ -259,7 +260,8 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
     beyond = any(not low <= value <= high for of_k in rows.values() for value, *_ in of_k.values())
     subtitle += "; a number: a share beyond the axis" if beyond else ""
     subtitle += "" if rows else f"; no method learned at K = 1 by {table.settings['measure']}"
-    columns = columns_for(width, min(3, len(ks)))
+    longest = max((len(short_label(look.name or label, width)) for label, look in looks.items()), default=0)
+    columns = columns_for(width, min(3, len(ks)), 1.0 + LETTER * longest)  # each panel has names of its own
     with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             of_k = rows.get(k, {})

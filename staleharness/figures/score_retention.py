@@ -46,6 +46,8 @@ def caption(advice: Advice) -> str:
     )
     if any((m.retention.raw > TOP).any() for m in advice.methods):
         text += f"; points with a number: above {TOP:.0%}"
+    if any((m.retention.interval_of_points()[1] > TOP).any() for m in advice.methods):
+        text += f"; bars are cut at {TOP:.0%}"
     if advice.refusals:
         names = sorted({f"{r.algorithm} on {r.env}" for r in advice.refusals})
         text += f"; no answer for {listing(names, 4)}"

@@ -90,7 +90,10 @@ def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
     pairs = [pair for pair, p in tests.items() if p < ALPHA]
     possible = len(labels) * (len(labels) - 1) // 2
     if not tests:
-        return " of the score without lag; not tested (a test takes two seeds, and the same environments)"
+        cells = [{env: len(runs) for env, runs in run_grid.tasks(label, k).items()} for label in labels]
+        testable = any(a.keys() == b.keys() and min([*a.values(), *b.values()]) > 1 for a, b in combinations(cells, 2))
+        reason = "the results do not vary" if testable else "a test takes two seeds, and the same environments"
+        return f" of the score without lag; not tested ({reason})"
     methods = {label for pair in tests for label in pair}
     n = min(len(runs) for label in methods for at in (1, k) for runs in run_grid.tasks(label, at).values())
     seeds = f"{NUMBERS[n] if n < len(NUMBERS) else n} {'seed' if n == 1 else 'seeds'}"

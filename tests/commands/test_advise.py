@@ -87,8 +87,8 @@ def test_a_log_alone_is_answered(call: Any, arguments: list[str], source: str, w
     [
         ("word-problems,gsm8k", "ENV: no run here is of 'gsm8k'; known: word-problems"),
         (" gsm8k , word-problems", "ENV: no run here is of 'gsm8k'; known: word-problems"),
-        ("gsm8k", "RESULTS=results/reference/stress_lags holds no finished run that matches"),
-        ("word-problems-moe", "RESULTS=results/reference/stress_lags holds no finished run that matches"),
+        ("gsm8k", "ENV: no run here is of 'gsm8k'; known: word-problems"),
+        ("word-problems-moe", "no run here is of 'word-problems-moe'; did you mean 'word-problems'?"),
         ("Hopper,Ant", "ENV: no run here is of 'Ant'; known: HalfCheetah-v5, Hopper-v5, Walker2d-v5"),
     ],
 )
@@ -157,7 +157,7 @@ def test_published_results_are_read_by_environment(call: Any) -> None:
         (["--columns=lag=x"], "give LOG=FILE"),
         (["--log=nowhere.csv"], "LOG=nowhere.csv is not a file"),
         (["--algo=impala"], "no advice from these results: no stale runs, only runs with lag 0 (impala on Hopper-v5)"),
-        (["--env=Ant"], "holds no finished run that matches"),
+        (["--env=Ant"], "ENV: no run here is of 'Ant'; known: Hopper-v5"),
         (
             ["--results=nowhere"],
             "RESULTS=nowhere is not a folder of results; `staleharness sweep` makes some, and results/ref",

@@ -67,7 +67,11 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "a share above one": (["advise", "--results", "results/reference/stress_lags", "--keep", "2"], ["KEEP=2"]),
     "an environment without runs": (
         ["verify", "results/reference/quick_hopper", "--env", "Hoper"],
-        ["holds no finished run that matches; it has a3po, decoupled_ppo", "Hopper-v5 × K=1, K=8"],
+        ["ENV: no run here is of 'Hoper'; did you mean 'Hopper-v5'?"],
+    ),
+    "a capacity without runs of the method": (
+        ["verify", "results/reference/vaco_control", "--algo", "ppo_clip_window"],
+        ["ALGO: no run here is of 'ppo_clip_window'"],
     ),
     "capacities twice": ([*HOPPER, "--k", "1,4,4"], ["K", "4", "more than once"]),
     "an environment twice": (["sweep", "--env", "Hopper,Hopper-v5"], ["Hopper-v5", "more than once"]),

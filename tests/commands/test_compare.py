@@ -395,7 +395,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         ([a, "file"], ["B=file", "not a folder of results"]),
         ([a, "empty"], ["B=empty", "holds no results"]),
         ([str(tmp_path), b], ["holds no results", "a, alone, b"]),
-        ([a, b, "--env", "Ant"], [f"A={a}", "no finished run that matches"]),
+        ([a, b, "--env", "Ant"], ["ENV: no run here is of 'Ant'; known: Hopper-v5"]),
         ([a, str(alone)], ["share no cell", "impala × Ant-v5 × K=8"]),
         ([a, b, "--k", "eight"], ["K='eight'"]),
         ([a, b, "--normalise", "minmx"], ["'minmax'"]),

@@ -174,6 +174,17 @@ def test_pairs_without_a_test_are_not_called_alike(
     assert table.answers[-1].endswith(f" of the score without lag; {end}")
 
 
+def test_equal_results_are_given_as_the_reason_for_no_test(tmp_path: Path) -> None:
+    made = [
+        write_run(tmp_path, label, seed, capacity=k, sampled=900.0, phases=4)
+        for label in ("a", "b")
+        for seed in range(3)
+        for k in (1, 8)
+    ]
+    answers = aggregate.table(grid(made), reps=50, engine="quick", normalise="raw").answers
+    assert answers[-1].endswith("not tested (the results do not vary).")
+
+
 def test_the_seeds_are_those_of_tested_methods(tmp_path: Path) -> None:
     made = [
         write_run(tmp_path, label, seed, capacity=k, sampled=900.0 - height * k + seed, phases=4)

@@ -156,16 +156,18 @@ class RunFilters:
         from ...store.run_selection import cell_filter, filter_runs
 
         is_selected = cell_filter(self.env, self.k, self.algo)
-        cells, selections = list[Cell](), list[Results]()
+        cells, selections, errors = list[Cell](), list[Results](), list[UserError]()
         for folder, store in stores.items():
             store.check_readable(folder)
             all_runs = Results.of(store.read_all())
             runs = Results(tuple(filter_runs(all_runs, is_selected, self.where)))
             if not runs:
-                raise no_run(folder, all_runs)
+                errors.append(no_run(folder, all_runs))
             cells += map(cell_of, all_runs)
             selections.append(runs)
-        is_selected.check(cells)
+        is_selected.check(cells)  # names the nearest name
+        if errors:
+            raise errors[0]
         return selections
 
 
