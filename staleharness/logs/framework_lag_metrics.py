@@ -40,6 +40,8 @@ SYSTEMS = tuple(build(System, values, "framework_lag_metrics.toml") for values i
 """Columns in order of preference: a system's first column that is in a log gives its lag."""
 NO_LAG: dict[str, str] = _TABLE["no_lag"]
 """Columns that look like a lag and are not: pattern of the name, and the reason."""
+STEPS: list[str] = _TABLE["steps"]
+"""Columns of steps, in order of preference and in lower case."""
 STATISTICS = ("max", "p50", "p90", "p95", "p99")
 
 
@@ -87,6 +89,13 @@ def count_column(name: str, names: Iterable[str]) -> str | None:
     run = name.rpartition(" - ")[0]
     matches = [n for n in names if n.rpartition(" - ")[0] == run and _column_name(n).lower() == "count"]
     return matches[0] if len(matches) == 1 else None
+
+
+def step_column(name: str, names: Sequence[str]) -> str | None:
+    """Return the column of the steps beside a column of lags, of the same run or of all; None without one."""
+    run = name.rpartition(" - ")[0]
+    columns = {_column_name(n).lower(): n for n in names if n != name and n.rpartition(" - ")[0] in ("", run)}
+    return next((columns[step] for step in STEPS if step in columns), None)
 
 
 def system_of(name: str) -> System | None:

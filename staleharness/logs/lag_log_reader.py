@@ -26,7 +26,8 @@ from .framework_lag_metrics import (
     system_of,
 )
 from .log_statistics import Drift, DriftMeter, LagHistogram
-from .log_table import find_log, log_columns, log_rows, runs_of
+from .log_table import find_log, is_own_table, log_columns, log_rows, runs_of, steps_of
+from .logged_values import LoggedValues
 
 KEYS = ("lag", "count", "over")  # of COLUMNS
 
@@ -120,7 +121,7 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
     path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         if columns is not None or unit not in (None, "versions"):
             raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
         return _trace(str(path), path.name, over or "decisions")
@@ -141,7 +142,9 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
 def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
     """Read the column of the lag, and those that the system logs alongside it."""
     histogram, meter = LagHistogram(), DriftMeter()
-    for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
+    is_mean = system.granularity == "step"
+    values = _values(path, list(dict.fromkeys((name, counts or name))), is_mean)
+    for rows in values.pieces():
         histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
         meter.add(rows[:, 0])
     if not len(histogram.lags):
@@ -149,7 +152,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
     are_whole = bool((histogram.weights == np.floor(histogram.weights)).all())  # a histogram of shares counts no rows
     statistics: dict[str, Statistic] = {}
     others: list[OtherLag] = []
-    if system.granularity == "step":
+    if is_mean:
         for key, column in statistic_columns(name, names).items():
             if (pair := _mean_and_max(path, column)) is not None:
                 statistics[key] = Statistic(column, pair[key == "max"])
@@ -160,6 +163,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         path.name,
         name,
         histogram,
+        "; ".join([*_on_missing(values, names), *values.notes]),
         rows=int(histogram.weights.sum()) if counts and are_whole else histogram.rows,
         system=system,
         statistics=statistics,
@@ -168,13 +172,26 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
     )
 
 
+def _values(path: Path, columns: Sequence[str], is_mean: bool) -> LoggedValues:
+    """Values of a column, with counts in a histogram, whose rows have no order."""
+    steps = steps_of(path, columns[0]) if len(columns) == 1 else None
+    return LoggedValues(path.name, lambda: log_rows(path, columns, steps is not None), steps, is_mean)
+
+
+def _on_missing(values: LoggedValues, names: Sequence[str]) -> list[str]:
+    """Say how many rows have no value."""
+    if not values.missing:
+        return []
+    reason = "no value, or are of a phase that fills the buffer" if is_own_table(names) else "no value"
+    return [f"{values.missing:,} of {values.rows:,} rows have {reason}"]
+
+
 def _mean_and_max(path: Path, name: str) -> tuple[float, float] | None:
-    """Read mean and maximum of a column; None where it holds no value."""
+    """Read mean and maximum of a column of step means; None where it holds no value."""
     total, count, largest = 0.0, 0, 0.0
-    for rows in log_rows(path, [name]):
-        values = rows[~np.isnan(rows)]
-        total, count = total + float(values.sum()), count + len(values)
-        largest = max(largest, float(values.max(initial=0.0)))
+    for rows in _values(path, [name], is_mean=True).pieces():
+        total, count = total + float(rows.sum()), count + len(rows)
+        largest = max(largest, float(rows.max(initial=0.0)))
     return (total / count, largest) if count else None
 
 

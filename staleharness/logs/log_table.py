@@ -7,10 +7,7 @@ import contextlib
 import csv
 import functools
 import gzip
-import math
-import re
 import zlib
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +19,9 @@ from numpy.typing import NDArray
 from ..base.files import stamp
 from ..base.parsing import user_path
 from ..errors import UserError, one_line, shorten
-from .json_and_event_readers import json_objects, scalars
+from .framework_lag_metrics import step_column
+from .json_and_event_readers import Scalar, json_objects, scalars
+from .log_cells import pieces
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
@@ -30,17 +29,13 @@ TABLES = (".csv", ".tsv")
 GZIP = ".gz"  # after one of those
 # Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
-RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
+RUN_WORDS = ("run", "run_id", "run_uuid", "run id", "trial_id", "seed")
 NAN_FLAG = "is_nan"  # in MLflow's table of metrics, where the value of a NaN is 0
 TRUE = ("true", "t", "1")  # cells of that column, in lower case
 # Columns of tables of staleharness, with a column per metric and with a line per value.
 STALEHARNESS = {"phase", "steps", "lags/trained"}, {"algorithm", "K", "phase", "steps", "metric", "value"}
-MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
-DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
-PIECE = 2**17  # rows of a piece
 LONGEST = 2**22  # characters of a line
 MAX_COLUMNS = 100_000
-LARGEST = 1e15  # lag or count, so that their sums stay finite
 
 
 def find_log(text: str) -> Path:
@@ -79,7 +74,7 @@ def _names_once(path: Path, content: tuple[str, int, int, int]) -> Sequence[str]
     """Read the names of the columns once; `content` is the file's stamp, so that a changed file is read again."""
     if EVENTS in path.name:
         with path.open("rb") as stream:
-            return _distinct(tag for tag, _ in scalars(stream))
+            return _distinct(scalar.tag for scalar in scalars(stream))
     if _suffix(path) in TABLES:
         with _text(path) as text:
             return _header(csv.reader(_lines(text), delimiter=_delimiter(path)))
@@ -100,24 +95,39 @@ def long_columns(names: Sequence[str]) -> tuple[str, str, str | None] | None:
     return metric, value, _run_column(names)
 
 
-def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+def steps_of(path: Path, name: str) -> str | None:
+    """Return where the values of a column have their steps; None where they have none. Raises `UserError`."""
+    with _readable(path):
+        return "the step of an event" if EVENTS in path.name else step_column(name, _column_names(path))
+
+
+def log_rows(path: Path, names: Sequence[str], with_steps: bool = False) -> Iterator[NDArray[np.float64]]:
     """Iterate over the rows of some columns of a file: pieces [at most `PIECE`, columns], NaN where a cell is missing.
-    Raises `UserError` for a file that cannot be read, and for a cell that is not a lag."""
+    `with_steps`: two more columns, the step and the number of the run. Raises `UserError` for a file that cannot be
+    read, and for a cell that is not a lag."""
     with _readable(path):
         columns = [] if EVENTS in path.name else _column_names(path)
         long_table = long_columns(columns)
         rows: Iterable[Sequence[Any]]
         flags: dict[str, Sequence[str]] = {}
-        if any(header <= set(columns) for header in STALEHARNESS):
+        of_step = [step_column(names[0], columns) or "", _run_column(columns) or ""] if with_steps else []
+        if is_own_table(columns):
             flags["steps"] = ("0", "0.0")  # phases that fill the buffer
         if long_table is None or set(names) <= set(columns):
-            rows = _valid_cells(path, names, flags)
+            rows = _valid_cells(path, names, of_step, flags)
         elif len(names) > 1:
             raise ValueError("a table with a line per value has no counts: give lag=NAME alone")
         else:
             flags |= {name: TRUE for name in columns if name.strip().lower() == NAN_FLAG}
-            rows = ([value] for name, value in _valid_cells(path, long_table[:2], flags) if name == names[0])
-        yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
+            metric, value, _ = long_table
+            lines = _valid_cells(path, [value], [metric, *of_step], flags)
+            rows = ([value, *rest] for value, metric, *rest in lines if metric == names[0])
+        yield from pieces(rows, names, path.name, _delimiter(path) != ",", with_steps)
+
+
+def is_own_table(columns: Sequence[str]) -> bool:
+    """Return whether staleharness wrote a table with these columns."""
+    return any(header <= set(columns) for header in STALEHARNESS)
 
 
 def runs_of(path: Path) -> int:
@@ -135,7 +145,7 @@ def _run_column(names: Sequence[str]) -> str | None:
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    """Iterate over the cells of some columns, as they are in the file; None where one is missing."""
+    """Iterate over the cells of some columns, as they are in the file; None where one is missing, or has no name."""
     if EVENTS in path.name:
         with path.open("rb") as stream:
             yield from _events(stream, names)
@@ -146,15 +156,19 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
         with _text(path) as text:
             for row in json_objects(text):
                 cells = dict(_flat(row, ""))
-                yield [cells.get(name) for name in names]
+                yield [cells.get(name) if name else None for name in names]
 
 
-def _valid_cells(path: Path, names: Sequence[str], flags: Mapping[str, Sequence[str]]) -> Iterator[Sequence[Any]]:
-    """Iterate over the cells of some columns, all None in a row where a column of `flags` has one of its cells."""
-    for row in _cells(path, [*names, *flags]):
-        marks = zip(row[len(names) :], flags.values(), strict=True)
+def _valid_cells(
+    path: Path, names: Sequence[str], others: Sequence[str], flags: Mapping[str, Sequence[str]]
+) -> Iterator[Sequence[Any]]:
+    """Iterate over the cells of columns, those of `names` None in a row where a column of `flags` has one of its
+    cells."""
+    width = len(names) + len(others)
+    for row in _cells(path, [*names, *others, *flags]):
+        marks = zip(row[width:], flags.values(), strict=True)
         has_flag = any(str(mark).strip().lower() in cells for mark, cells in marks)
-        yield [None] * len(names) if has_flag else row[: len(names)]
+        yield [None] * len(names) + list(row[len(names) : width]) if has_flag else row[:width]
 
 
 def _delimiter(path: Path) -> str:
@@ -177,46 +191,15 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _suffix(path: Path) -> str:
-    """Return the suffix that gives the format, before any `.gz`."""
-    return Path(path.stem).suffix if path.suffix == GZIP else path.suffix
+    """Return the suffix that gives the format, before any `.gz`, in lower case."""
+    name = Path(path.name.lower())
+    return Path(name.stem).suffix if name.suffix == GZIP else name.suffix
 
 
 def _text(path: Path) -> TextIO:
-    if path.suffix == GZIP:
+    if path.suffix.lower() == GZIP:
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return path.open(encoding="utf-8-sig")
-
-
-def _pieces(
-    rows: Iterable[Sequence[Any]], names: Sequence[str], file: str, decimal_commas: bool
-) -> Iterator[NDArray[np.float64]]:
-    cells = array("d")
-    for i, row in enumerate(rows, 1):
-        for name, cell in zip(names, row, strict=True):
-            cells.append(_number(cell, f"LOG={file}", i, name, decimal_commas))
-        if len(cells) >= PIECE * len(names):
-            yield np.array(cells).reshape(-1, len(names))
-            cells = array("d")
-    if cells:
-        yield np.array(cells).reshape(-1, len(names))
-
-
-def _number(cell: Any, where: str, row: int, name: str, decimal_commas: bool = False) -> float:
-    """Return the number in a cell, NaN where it is missing. Raises `UserError` for anything else."""
-    if isinstance(cell, str):
-        if cell.strip().lower() in MISSING:
-            return math.nan
-        if decimal_commas and DECIMAL_COMMA.fullmatch(cell.strip()):
-            cell = cell.replace(",", ".")
-    try:
-        number = math.nan if cell is None else -1.0 if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError, OverflowError):
-        number = -1.0
-    if number < 0 or number > LARGEST:
-        raise UserError(
-            f"{where}: {shorten(str(cell))!r} in row {row} of {shorten(name)!r} is not a lag (a number from 0 to 1e15)"
-        )
-    return number
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
@@ -244,7 +227,7 @@ def _header(rows: Iterator[list[str]]) -> list[str]:
 
 
 def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[str | None]]:
-    """Iterate over the cells of some columns; a last line that is cut off, as of a run in progress, is left out."""
+    """Iterate over the cells of some columns; a last line that is cut off, as of a run in progress, has no values."""
     line = ""
 
     def lines() -> Iterator[str]:
@@ -255,7 +238,7 @@ def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[
 
     rows = csv.reader(lines(), delimiter=delimiter, strict=True)
     header = _header(rows)
-    places = [header.index(name) for name in names]
+    places = [header.index(name) if name else None for name in names]
     empty = True
     while True:
         start = rows.line_num + 1
@@ -265,30 +248,34 @@ def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[
             break
         except csv.Error as error:
             if rows.line_num == start and not empty and not line.endswith("\n"):
+                yield [None] * len(places)
                 return
             raise ValueError(f"line {start}: {error}") from error
         if row:
             if len(row) < len(header) and not empty and not line.endswith("\n"):
+                yield [None] * len(places)
                 return
             if len(row) != len(header):
                 raise ValueError(f"line {rows.line_num} has {len(row)} cells and the header {len(header)}")
-            yield [row[place].strip() or None for place in places]
+            yield [None if place is None else row[place].strip() or None for place in places]
             empty = False
     if empty:
         raise ValueError("it has no row below its header")
 
 
-def _events(stream: Any, names: Sequence[str]) -> Iterator[list[float]]:
-    """Join the n-th values of some tags into rows."""
-    waiting: dict[str, deque[float]] = {name: deque() for name in names}
-    for tag, number in scalars(stream):
-        if tag in waiting:
-            waiting[tag].append(number)
-            if all(waiting.values()):
-                yield [waiting[name].popleft() for name in names]
-    for name, values in waiting.items():
+def _events(stream: Any, names: Sequence[str]) -> Iterator[list[Any]]:
+    """Join the n-th values of some tags into rows. Columns without a name, after the tags, hold the step of the first
+    tag's value, and nothing."""
+    tags = [name for name in names if name]
+    waiting: dict[str, deque[Scalar]] = {tag: deque() for tag in tags}
+    for scalar in scalars(stream, tags):
+        waiting[scalar.tag].append(scalar)
+        if all(waiting.values()):
+            row = [waiting[tag].popleft() for tag in tags]
+            yield [*(value.number for value in row), row[0].step, None][: len(names)]
+    for tag, values in waiting.items():
         if values:
-            raise ValueError(f"{shorten(name)!r} has {len(values)} values more than the others")
+            raise ValueError(f"{shorten(tag)!r} has {len(values)} values more than the others")
 
 
 def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

@@ -37,15 +37,25 @@ def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
+def checksum(content: bytes) -> bytes:
+    """Divide bit by bit, then mask."""
+    remainder = 2**32 - 1
+    for bit in (byte >> i & 1 for byte in content for i in range(8)):
+        remainder = remainder >> 1 ^ (0x82F63B78 if (remainder ^ bit) & 1 else 0)
+    remainder ^= 2**32 - 1
+    return struct.pack("<I", (((remainder >> 15) | (remainder << 17)) + 0xA282EAD8) % 2**32)
+
+
 def record(event: bytes) -> bytes:
-    return struct.pack("<Q", len(event)) + b"\0" * 4 + event + b"\0" * 4
+    length = struct.pack("<Q", len(event))
+    return length + checksum(length) + event + checksum(event)
 
 
-def scalar(tag: str, number: float, tensor: bool = False) -> bytes:
+def scalar(tag: str, number: float, tensor: bool = False, step: int = 300) -> bytes:
     packed = struct.pack("<f", number)
     value = field(8, varint(1 << 3) + varint(1) + field(4, packed)) if tensor else varint(2 << 3 | 5) + packed
-    step = varint(2 << 3) + varint(300)
-    return record(struct.pack("<Bd", 1 << 3 | 1, 1.7e9) + step + field(5, field(1, field(1, tag.encode()) + value)))
+    place = varint(2 << 3) + varint(step % 2**64)
+    return record(struct.pack("<Bd", 1 << 3 | 1, 1.7e9) + place + field(5, field(1, field(1, tag.encode()) + value)))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +143,7 @@ def test_event_files_are_read_without_tensorboard(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "events.out.tfevents.1").write_bytes(data + scalar(tag, 99.0)[:-9])  # still being written
     with (folder / "events.out.tfevents.1").open("rb") as stream:
-        assert list(scalars(stream)) == [(tag, 1.5), ("loss", 7.0), (tag, 4.5)]
+        assert list(scalars(stream)) == [(tag, 300, 1.5), ("loss", 300, 7.0), (tag, 300, 4.5)]
     (folder / "events.out.tfevents.1").write_bytes(data)
     assert list(read_log(str(folder)).lags) == [1.5, 4.5]
     for broken in (b"", b"text that is no event file at all", record(b"\xff\xff"), record(b"\x2a\x7f")):

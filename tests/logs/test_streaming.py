@@ -15,7 +15,7 @@ from test_lag_log_reader import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import json_and_event_readers, log_statistics, log_table
+from staleharness.logs import json_and_event_readers, log_cells, log_statistics, log_table, logged_values
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.logs.log_statistics import LagHistogram
 
@@ -47,7 +47,7 @@ def json_list(folder: Path, rows: int) -> Path:
 
 def events(folder: Path, rows: int) -> Path:
     path = folder / f"events.out.tfevents.{rows}"
-    path.write_bytes(b"".join(scalar(TAG, lag) + scalar("loss", 1.0) for lag in draw(rows)))
+    path.write_bytes(b"".join(scalar(TAG, lag, step=i) + scalar("loss", 1.0) for i, lag in enumerate(draw(rows))))
     return path
 
 
@@ -94,9 +94,10 @@ def peak(path: Path) -> int:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_table, "PIECE", 200)
+    monkeypatch.setattr(log_cells, "PIECE", 200)
     monkeypatch.setattr(json_and_event_readers, "CHARACTERS", 2000)
     monkeypatch.setattr(log_statistics, "MAX_BINS", 400)
+    monkeypatch.setattr(logged_values, "MAX_SORTED", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
 
@@ -116,7 +117,7 @@ def test_pieces_change_nothing(
 ) -> None:
     path = form(tmp_path, 600)
     whole = read_log(str(path))
-    monkeypatch.setattr(log_table, "PIECE", 7)
+    monkeypatch.setattr(log_cells, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))
     for piece in (1, 11, 64):
         monkeypatch.setattr(json_and_event_readers, "CHARACTERS", piece)
@@ -135,7 +136,7 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
 
 def test_many_distinct_lags_have_an_exact_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_statistics, "MAX_BINS", 100)
-    monkeypatch.setattr(log_table, "PIECE", 64)
+    monkeypatch.setattr(log_cells, "PIECE", 64)
     lags = np.sort(draw(3000))
     found = read_log(str(csv_text(tmp_path, 3000)))
     assert len(found.lags) <= 100 and found.rows == 3000 == found.weights.sum()
