@@ -83,10 +83,6 @@ def handle(command: Command) -> int:
     source = command.results or ("results" if log is None else _published_folder(log, command.env))
     runs = command.select(Store(results_path(source)), f"RESULTS={source}")
     caps = _caps(command)
-    if updates is not None and log is None and not caps:
-        raise UserError(
-            "UPDATES counts gradient steps per version of a pipeline or log: give LOG=FILE, or PRESET=async"
-        )
     advice = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
     print("\n".join(map(printable, as_text(advice, source))), file=stream)

@@ -88,6 +88,11 @@ def advise(
         raise UserError(f"KEEP={keep:g} must be above 0 and below 1")
     if updates is not None and not 0 < updates < np.inf:
         raise UserError(f"UPDATES={updates:g} must be above 0")
+    if updates is not None and not caps and (log is None or log.unit == "gradient_steps"):
+        remedy = "give LOG=FILE, or PRESET=async"
+        if log is not None:
+            remedy = f"the lags of LOG={log.file} are in gradient steps, so leave UPDATES out"
+        raise UserError(f"UPDATES counts gradient steps per version of a pipeline or log: {remedy}")
     runs = list(runs)
     score_kind, _ = resolve_auto(runs, score, AUTO)
     question = AdviceQuestion(tuple(caps), log, keep, updates, score_kind, reps)

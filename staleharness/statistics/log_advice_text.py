@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..base.text_formatting import listing, span
 from ..logs.lag_log_reader import LagLog
+from ..store.record_schema import MAX_VERSIONS
 from .advice_per_method import MethodAdvice
 
 MAX_NAMES = 12  # names in a list
@@ -102,15 +104,16 @@ def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
 def training_command(
     env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, columns: str | None, batch: float | None
 ) -> str:
-    """Return the command that trains under the lags of a log, converted to phases as in the verdicts. `columns`: those
-    that the user named."""
+    """Return the command that trains under the lags of a log, converted to phases as in the verdicts, except those
+    that no buffer holds; a reason in its place where there is none. `columns`: those that the user named."""
     steps, updates = methods[0].curve.gradient_steps_per_phase, methods[0].row["log"]["updates"]
     per_phase = batch or 1.0  # how much the numbers in the file grow in one phase
     if log.unit == "gradient_steps":
         per_phase *= steps or 1.0
     elif updates is not None:
         per_phase *= (steps or updates) / updates
-    largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / per_phase - 1e-9)
+    lags = np.ceil(log.lags * (batch or 1.0) / per_phase - 1e-9)
+    fits = lags < MAX_VERSIONS
     options = {"per_phase": f"{per_phase:.12g}"} if per_phase != 1.0 or log.system.unit != "versions" else {}
     options |= {"column": log.column} if columns else {}
     if set(f"{file}{options.get('column')}") & set(" ,[]") or "count=" in (columns or ""):
@@ -118,7 +121,12 @@ def training_command(
             "LAG=log takes no spaces, commas or brackets in a name, and no column of counts but the one beside `lag`: "
             "rename them"
         )
+    if not fits.any():
+        return f"no buffer holds these lags: the least is {lags.min():,.0f} phases, and K is at most {MAX_VERSIONS:,}"
+    share = float(log.weights[~fits].sum() / log.weights.sum())
+    options |= {"tail": "cut"} if share else {}
     model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"
     lag = model if options else f"log:{file}"
     argument = shlex.quote(lag) if "'" in lag else f"'{lag}'"
-    return f"make sweep ENV={env} K={largest_lag + 1} LAG={argument} ALGO=..."
+    comment = f" # leaves out {100 * share:.2g}% of the lags, which no buffer holds" if share else ""
+    return f"make sweep ENV={env} K={lags[fits].max() + 1:.0f} LAG={argument} ALGO=...{comment}"

@@ -102,6 +102,20 @@ def test_a_log_in_samples_needs_the_batch(call: Any) -> None:
     assert (code, out) == (2, "") and "counts samples; give BATCH=N" in err and len(err.splitlines()) == 1
 
 
+def test_a_log_in_gradient_steps_takes_no_updates(call: Any, runs: str, tmp_path: Path) -> None:
+    (tmp_path / "sf.csv").write_text("train/version_diff_avg\n3\n")
+    code, out, err = call("advise", f"--results={runs}", f"--log={tmp_path / 'sf.csv'}", "--updates=3")
+    assert (code, out) == (2, "") and "LOG=sf.csv are in gradient steps, so leave UPDATES out" in err
+
+
+def test_steps_logged_twice_are_told(call: Any, runs: str, tmp_path: Path) -> None:
+    lines = [f"{step},1" for step in range(100)] + [f"{step},9" for step in range(50, 100)]
+    (tmp_path / "run.csv").write_text("\n".join(["step,off_policy/mean", *lines, ""]))
+    code, out, _ = call("advise", f"--results={runs}", f"--log={tmp_path / 'run.csv'}")
+    assert code == 0 and "mean lag 5.00 versions over rows, each counted once (100 steps)" in out
+    assert "50 steps were logged twice: the last value of each counts" in " ".join(out.split())
+
+
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_a_picture_is_the_same_each_time(call: Any, runs: str, tmp_path: Path, kind: str) -> None:
     for name in ("a", "b"):
