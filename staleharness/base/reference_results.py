@@ -50,8 +50,10 @@ def results_path(text: str) -> Path:
 
 def portable_name(text: str) -> str:
     """Name of a file in the spec of a run: `results/reference/...` for a published file, on every machine; otherwise
-    the absolute path. Raises `UserError` for text that cannot be a path or part of a spec."""
+    the absolute path. Raises `UserError` for a folder, and for text that cannot be a path or part of a spec."""
     path = results_path(text).absolute()
+    if path.is_dir():
+        raise UserError(f"{shorten(text)} is a folder; give a file")
     if path.resolve().is_relative_to(home := reference_folder().resolve()):
         return str(Path(*PLACE) / path.resolve().relative_to(home))
     if set(str(path)) & set(" ,[]"):

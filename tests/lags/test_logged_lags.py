@@ -89,6 +89,9 @@ def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
         parse_lag(one, 3)  # and checked again
     with pytest.raises(UserError, match="there is no such file"):
         parse_lag(f"log:{tmp_path / 'no.csv'}", 3)
+    for model in ("log", "trace"):
+        with pytest.raises(UserError, match="is a folder; give a file"):
+            parse_lag(f"{model}:{tmp_path}", 3)
 
 
 @pytest.mark.parametrize("wrapper", ["sync:3", "cap:1", "sync:3/cap:1"])
