@@ -122,7 +122,7 @@ def training_command(
             "rename them"
         )
     if not fits.any():
-        return f"no buffer holds these lags: the least is {lags.min():,.0f} phases, and K is at most {MAX_VERSIONS:,}"
+        return f"no buffer holds them: the least is {lags.min():,.0f} phases, and K is at most {MAX_VERSIONS:,}"
     share = float(log.weights[~fits].sum() / log.weights.sum())
     options |= {"tail": "cut"} if share else {}
     model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"

@@ -255,11 +255,7 @@ def test_the_command_is_one_that_a_sweep_takes(
             "K=6 LAG='log[file=run.csv,tail=cut]' ALGO=... # leaves out 25% of the lags, which no",
         ),
         ([999_999.0], [1.0], "K=1000000 LAG='log:run.csv'"),
-        (
-            [1e6, 1e15],
-            [1.0, 1.0],
-            "no buffer holds these lags: the least is 1,000,000 phases, and K is at most 1,000,000",
-        ),
+        ([1e6, 1e15], [1.0, 1.0], "no buffer holds them: the least is 1,000,000 phases, and K is at most 1,000,000"),
     ],
 )
 def test_the_command_has_no_more_versions_than_a_run(
