@@ -107,6 +107,8 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
 
 def as_text(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table, and for each pipeline why it is no faster and where its rows went."""
+    from ..pipeline.pipeline_summary import busy_share
+
     lines = []
     for name, s in summaries.items():
         lag = s["lag"]
@@ -120,7 +122,7 @@ def as_text(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 number(lag["start_p95"], 0),
                 str(lag["start_max"]),
                 f"{s['trainer'].get('training', 0):.0%}",
-                f"{s['slots'].get('working', 0):.0%}",
+                f"{busy_share(s['slots']):.0%}",
                 s["binds"],
             ]
         )

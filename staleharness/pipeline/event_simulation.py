@@ -96,7 +96,7 @@ class _EventLoop:
             row_at = slots.next()
             if sync.draining and not slots.rows and not slots.interrupted:
                 sync.end_draining(now)
-                self.begin_step(now)
+                self.go_on(now)
             elif row_at < slots.horizon:
                 slots.advance()
                 now, self.failures = max(now, slots.now), 0
@@ -105,7 +105,7 @@ class _EventLoop:
             elif slots.horizon == sync.until:
                 now = sync.until
                 sync.arrive(now)
-                self.begin_step(now)
+                self.go_on(now)
             elif slots.horizon == trainer.until:
                 now = trainer.until
                 self.handle_trainer_event(now)
@@ -168,6 +168,11 @@ class _EventLoop:
             self.look_ahead()
         self.slots.fill(now)
 
+    def go_on(self, now: float) -> None:
+        """Let the trainer go on once weights have been sent or have arrived."""
+        self.begin_step(now)
+        self.pause_if_full(now)
+
     def let_in(self, now: float) -> bool:
         """Move groups that wait outside into the queue; return whether there was room for any."""
         n_outside = len(self.outside)
@@ -193,11 +198,10 @@ class _EventLoop:
         if self.pipeline.stop:
             self.abort_stale(now)
         if self.trainer.version == self.warm:
-            self.slots.account(now)
-            self.warm_up_end, self.warm_up_slot_seconds = now, dict(self.slots.seconds)
+            self.warm_up_end, self.warm_up_slot_seconds = now, self.slots.totals(now)
         self.log.under_way.append(len(self.log.slot) - (self.trained_groups + self.dropped) * self.pipeline.group)
         if self.pipeline.full == "pause":
-            self.slots.resume(now)
+            self.slots.resume(now, "queue")
             self.slots.fill(now)
         if self.pipeline.sync_at == "end":
             self.sync.publish(self.trainer.version, now)
@@ -208,10 +212,15 @@ class _EventLoop:
         self.pause_if_full(now)
 
     def pause_if_full(self, now: float) -> None:
-        """Pause generation while `capacity` batches wait or train."""
-        batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state == "training")
-        if self.pipeline.full == "pause" and self.pipeline.capacity is not None and batches >= self.pipeline.capacity:
+        """Pause generation while `capacity` batches wait or train, and end the pause once stale groups were dropped."""
+        if self.pipeline.full != "pause" or self.pipeline.capacity is None:
+            return
+        batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state in ("training", "down"))
+        if batches >= self.pipeline.capacity:
             self.slots.pause(now, "queue")
+        elif "queue" in self.slots.clock.pauses:
+            self.slots.resume(now, "queue")
+            self.slots.fill(now)
 
     def abort_stale(self, now: float) -> None:
         """Abort groups under way that are too old to be trained on."""
@@ -262,7 +271,7 @@ class _EventLoop:
         if self.outside:
             assert p.capacity is not None, "only a full queue leaves groups outside"
             return f"{text}{len(self.outside)} finished groups find no room in it; raise capacity={p.capacity:g}"
-        if self.slots.paused_at is not None:
+        if self.slots.clock.paused_at is not None:
             return f"{text}generation stands still while capacity={p.capacity:g} batches wait; raise capacity"
         if self.slots.free and p.cap is not None:
             return (
@@ -272,7 +281,6 @@ class _EventLoop:
         return f"{text}no row is under way"
 
     def record(self, now: float) -> PipelineRecord:
-        self.slots.account(now)
         self.trainer.enter("waiting", now)
         return record_of(
             self.log,
@@ -284,7 +292,7 @@ class _EventLoop:
             warm=self.warm,
             trainer=tuple(self.trainer.spans),
             slot_seconds={
-                state: n - self.warm_up_slot_seconds.get(state, 0.0) for state, n in self.slots.seconds.items()
+                state: n - self.warm_up_slot_seconds.get(state, 0.0) for state, n in self.slots.totals(now).items()
             },
             warm_up_end=self.warm_up_end,
             lost=self.slots.lost,

@@ -6,7 +6,7 @@ Also lag and speed under several caps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,13 +129,18 @@ def utilisation(record: PipelineRecord) -> dict[str, Any]:
     return {"trainer": shares, "slots": slots, "binds": binds, "why": EXPLANATIONS[binds]}
 
 
+def busy_share(slots: Mapping[str, float]) -> float:
+    """Return the share of time in which slots generate or rebuild caches."""
+    return slots.get("working", 0.0) + slots.get("recompute", 0.0)
+
+
 def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> str:
     """Return the constraint that binds: the trainer if it trains or is down all the time, generation if the slots work
-    all the time, the busier one if both do. If neither does, or the trainer does not wait for the slots, it is weight
+    all the time the busier one if both do. If neither does, or the trainer does not wait for the slots, it is weight
     sync if the trainer spends more time on that than on waiting, otherwise the state in which slots are idle for
     longest."""
     waiting = trainer.get("waiting", 0.0)
-    occupation, working = trainer.get("training", 0.0) + trainer.get("down", 0.0), slots.get("working", 0.0)
+    occupation, working = trainer.get("training", 0.0) + trainer.get("down", 0.0), busy_share(slots)
     if occupation >= BUSY and occupation >= working:
         return "trainer"
     if working >= BUSY and waiting > 0:

@@ -1,7 +1,6 @@
 """Rollout slots, in which rows are generated.
 
-Rows are ordered by their finish time on the slots' own clock, which stops while generation is paused, so that a pause
-does not touch the rows. The loop in `advance` is the hot loop of the simulation.
+Rows are ordered by their finish time on the slots' own clock. The loop in `advance` is the hot loop of the simulation.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from ..rollout_schedule import IDLE_ROWS, MAX_ROWS
 from .admission_and_queue import Admission
 from .pipeline_event_log import EventLog
 from .pipeline_settings import Pipeline
+from .row_progress import RowProgress, SlotClock
 from .workload_sampler import Workload
 
 
@@ -32,20 +32,16 @@ class RolloutSlots:
     ) -> None:
         self.work, self.admission, self.log, self.deliver = work, admission, log, deliver
         self.group, self.unit, self.return_unit = pipeline.group, pipeline.unit_rows, pipeline.return_rows
-        self.backfills, self.recompute = pipeline.unit == "backfill", pipeline.recompute_seconds
-        self.count = pipeline.slots
-        slow = pipeline.slow_slots
-        self.pace = [1.0] * (self.count - slow) + [pipeline.slow_factor] * slow  # of each slot
+        self.backfills, self.progress = pipeline.unit == "backfill", RowProgress(pipeline, work, log)
         self.version = 0  # of the weights in the slots
         self.horizon = inf  # time of the next event elsewhere
-        self.offset = 0.0  # seconds for which generation has been paused
-        self.paused_at: float | None = None
+        self.clock = SlotClock()
         self.closed = False  # no new row may begin
         self.rows: list[tuple[float, int]] = []  # heap of (time at which the row finishes on the slots' clock, slot)
-        self.row = [0] * self.count  # in each slot
+        self.row = [0] * pipeline.slots  # in each slot
         self.left: list[int] = []  # rows of each group that are not finished
         self.quota = 0  # rows of the current group that have yet to begin
-        self.free = deque(range(self.count))
+        self.free = deque(range(pipeline.slots))
         self.interrupted: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
         self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
         self.n_waiting = 0  # waiting slots of all units
@@ -55,23 +51,23 @@ class RolloutSlots:
         self.lost = 0  # decisions lost in failures
         self.aborted_rows: dict[int, int] = {}  # aborted row -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
+        self.rebuilt = 0.0  # slots × seconds of rebuilding caches; of rows under way, in advance
         self.now = self._since = 0.0  # when a row last finished, and when `account` was last called
-        self._cut: dict[int, int] = {}  # row -> decisions when its weights last changed
         self._most_rows = IDLE_ROWS * (pipeline.slots + pipeline.batch)  # rows that may begin under one version
         self._first_rows = {0: 0}  # version -> the first row that began under it
 
     def next(self) -> float:
         """Return the time at which the next row finishes."""
-        return self.rows[0][0] + self.offset if self.rows and self.paused_at is None else inf
+        return self.rows[0][0] + self.clock.offset if self.rows and self.clock.paused_at is None else inf
 
     def advance(self) -> None:
         """Finish rows and begin others in their place, up to the next event elsewhere (`horizon`)."""
         rows, row_in, left, finish_time = self.rows, self.row, self.left, self.log.finish_time
-        seconds, pace = self.work.seconds, self.pace
-        single, group = self.unit == 1, self.group
-        while self.paused_at is None and rows and rows[0][0] + self.offset < self.horizon:
+        seconds, pace = self.work.seconds, self.progress.pace
+        single, group, clock = self.unit == 1, self.group, self.clock
+        while clock.paused_at is None and rows and rows[0][0] + clock.offset < self.horizon:
             finish, slot = rows[0]
-            now = finish + self.offset
+            now = finish + clock.offset
             row = row_in[slot]
             finish_time[row] = self.now = now
             g = row // group
@@ -85,7 +81,7 @@ class RolloutSlots:
                 if rows[0] != (finish, slot):  # rows that take no time have begun, and come before this one
                     rows[rows.index((finish, slot))] = (-inf, slot)
                     heapify(rows)
-            may_begin = free and not self.closed and self.paused_at is None and not self.interrupted
+            may_begin = free and not self.closed and clock.paused_at is None and not self.interrupted
             if single and may_begin and (self.quota or self._admit()):
                 new = len(self.log.slot)
                 self.quota -= 1
@@ -114,7 +110,7 @@ class RolloutSlots:
 
     def fill(self, now: float) -> None:
         """Begin rows in free slots, as far as they are admitted."""
-        if self.paused_at is not None or self.put_waits:
+        if self.clock.paused_at is not None or self.put_waits:
             return
         self.account(now)
         while self.free:
@@ -129,17 +125,16 @@ class RolloutSlots:
             slot = self.free.popleft()
             self.row[slot] = new
             self.log.begin(slot, now, self.version)
-            heappush(self.rows, (now - self.offset + self._duration(new), slot))
+            heappush(self.rows, (self.clock.read(now) + self.progress.duration(new), slot))
 
     def pause(self, now: float, state: str) -> None:
-        """Stop generation until `resume`; its time counts as the slots' `state`."""
+        """Stop generation until `resume(state)`; the time counts as that of the state that began last."""
         self.account(now)
-        self.paused_at, self.pause_state = now if self.paused_at is None else self.paused_at, state
+        self.clock.pause(now, state)
 
-    def resume(self, now: float) -> None:
+    def resume(self, now: float, state: str) -> None:
         self.account(now)
-        self.offset += 0.0 if self.paused_at is None else now - self.paused_at
-        self.paused_at = None
+        self.clock.resume(now, state)
 
     def close(self, now: float) -> None:
         """Let no new row begin until `open`; rows that a failure stopped continue."""
@@ -152,22 +147,20 @@ class RolloutSlots:
 
     def switch(self, now: float) -> None:
         """Continue rows under way with the current version, after their cache is rebuilt."""
-        clock, rows, tokens, cut = now - self.offset, [], self.work.tokens, {}
+        clock, rows, cut, progress = self.clock.read(now), [], {}, self.progress
         for finish, slot in self.rows:
             row = self.row[slot]
             if not isnan(self.log.finish_time[row]):  # the last row of a group that is being delivered
                 rows.append((finish, slot))
                 continue
-            done = cut[row] = max(self._done(row, finish - clock), self._cut.get(row, 0))
+            done = cut[row] = progress.decisions(row, finish - clock)
             self.log.weight_changes.append((row, done, self.version))
-            if self.recompute:
-                left = (tokens[row] - done) * self._duration(row) / tokens[row]
-                rebuilding = max(0.0, finish - clock - left)  # remainder of a rebuild under way
-                self.seconds["recompute"] += self.recompute * done - rebuilding
-                finish = clock + left + self.recompute * done
+            if progress.recompute:
+                self.rebuilt += progress.recompute * done - progress.rebuilding(row, finish - clock)
+                finish = clock + progress.remaining(row, done) + progress.recompute * done
             rows.append((finish, slot))
         heapify(rows)
-        self.rows[:], self._cut = rows, cut
+        self.rows[:], progress.cut = rows, cut
 
     def fail(self, slots: range, keep: bool, now: float) -> None:
         """Take a worker down, with the rows in its slots; with `keep` they later continue where they stopped."""
@@ -176,7 +169,7 @@ class RolloutSlots:
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
         heapify(self.rows)
         for finish, slot in sorted(lost):
-            row, done = self.row[slot], self._progress(finish, slot, now)
+            row, done = self.row[slot], self._stop(finish, slot, now)
             self.lost += 0 if keep else done
             self.interrupted.append((row, done if keep else 0))
         self.down.update(slots)
@@ -195,7 +188,7 @@ class RolloutSlots:
         self.rows[:] = [entry for entry in self.rows if self.row[entry[1]] // self.group != group]
         heapify(self.rows)
         for finish, slot in sorted(rows):
-            self.aborted_rows[self.row[slot]] = self._progress(finish, slot, now)
+            self.aborted_rows[self.row[slot]] = self._stop(finish, slot, now)
             self._leave(slot)
         self.aborted_rows |= {row: done for row, done in self.interrupted if row // self.group == group}
         self.interrupted = deque(entry for entry in self.interrupted if entry[0] // self.group != group)
@@ -223,23 +216,25 @@ class RolloutSlots:
 
     def under_way(self, now: float) -> dict[int, int]:
         """Return {row: decisions so far} of each row that is under way or was aborted."""
-        rows = {self.row[slot]: self._progress(finish, slot, now) for finish, slot in self.rows}
+        clock, row = self.clock.read(now), self.row
+        rows = {row[slot]: self.progress.decisions(row[slot], finish - clock) for finish, slot in self.rows}
         return rows | dict(self.interrupted) | self.aborted_rows
 
-    def _progress(self, finish: float, slot: int, now: float) -> int:
-        """Return the decisions so far of a row that will finish at `finish` on the slots' clock."""
-        clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        row = self.row[slot]
-        return max(self._done(row, finish - clock), self._cut.get(row, 0))
+    def totals(self, now: float) -> dict[str, float]:
+        """Return state -> slots × seconds so far; time in which caches are rebuilt counts as `recompute` alone."""
+        self.account(now)
+        totals, clock = dict(self.seconds), self.clock.read(now)
+        if self.rebuilt:
+            ahead = sum(self.progress.rebuilding(self.row[slot], finish - clock) for finish, slot in self.rows)
+            totals["recompute"] = self.rebuilt - ahead
+            totals["working"] = totals.get("working", 0.0) - totals["recompute"]
+        return totals
 
-    def _duration(self, row: int) -> float:
-        """Return the seconds that a row takes in its slot."""
-        return self.work.seconds[row] * self.pace[self.log.slot[row]]
-
-    def _done(self, row: int, left: float) -> int:
-        """Return the decisions of a row so far, when it has `left` seconds to go."""
-        tokens, seconds = self.work.tokens[row], self._duration(row)
-        return min(tokens, max(0, int(tokens * (1 - left / seconds)))) if seconds else 0
+    def _stop(self, finish: float, slot: int, now: float) -> int:
+        """Return the decisions of a row that is stopped now, and take back what is left of rebuilding its cache."""
+        row, left = self.row[slot], finish - self.clock.read(now)
+        self.rebuilt -= self.progress.rebuilding(row, left)
+        return self.progress.decisions(row, left)
 
     def _admit(self) -> bool:
         if not self.admission.admits(self.version):
@@ -258,16 +253,17 @@ class RolloutSlots:
         """Continue an interrupted row in a free slot."""
         slot = self.free.popleft()
         self.row[slot], self.log.slot[row] = row, slot
-        left = self._duration(row) * (1 - done / self.work.tokens[row])
+        rebuilding = self.progress.recompute * done
+        self.rebuilt += rebuilding
+        left = self.progress.remaining(row, done) + rebuilding
         if done:
             self.log.weight_changes.append((row, done, self.version))
-            self._cut[row] = done
-            left += self.recompute * done
+            self.progress.cut[row] = done
         else:
             self.log.weight_changes = [c for c in self.log.weight_changes if c[0] != row]
-            self._cut.pop(row, None)
+            self.progress.cut.pop(row, None)
             self.log.start_time[row], self.log.version[row] = now, self.version
-        heappush(self.rows, (now - self.offset + left, slot))
+        heappush(self.rows, (self.clock.read(now) + left, slot))
 
     def _leave(self, slot: int) -> None:
         """Free the slot of a row that has ended, once its whole unit has."""
@@ -288,7 +284,7 @@ class RolloutSlots:
         span, self._since = now - self._since, now
         if not span:
             return
-        pause = "" if self.paused_at is None else self.pause_state
+        pause = next(reversed(self.clock.pauses), "")
         for state, slots in (
             (pause or "working", len(self.rows)),
             (pause or ("sync" if self.closed else "admission"), len(self.free)),

@@ -98,7 +98,7 @@ class WeightSync:
         """Give the slots the new weights; rows continue as the settings say."""
         self.until = inf
         self.slots.version = self._version
-        self.slots.resume(now)
+        self.slots.resume(now, "sync")
         self.slots.open(now)
         if self.in_flight == "switch":
             self.slots.switch(now)
