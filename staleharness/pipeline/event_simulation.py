@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from math import inf, isnan
 
-from ..base.streams import stream
 from ..errors import UserError
 from .admission_and_queue import Admission, BatchQueue, Fate, GroupQueue
 from .pipeline_event_log import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
 from .trainer_and_sync import Trainer, WeightSync
+from .worker_failures import WorkerFailures
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000
@@ -32,39 +31,6 @@ def simulate(pipeline: Pipeline, seed: int = 0, lengths: Lengths | None = None) 
     where the rules starve the trainer, with the time.
     """
     return _EventLoop(pipeline, seed, lengths).run()
-
-
-class WorkerFailures:
-    """Failures and restarts of workers, each with a range of the slots. Lifetimes are exponentially distributed."""
-
-    def __init__(self, pipeline: Pipeline, seed: int, slots: RolloutSlots) -> None:
-        self.slots, self.keep = slots, pipeline.lost == "continue"
-        self.mtbf, self.restart = pipeline.worker_mtbf, pipeline.worker_restart
-        self.rng = stream(seed, "pipeline-workers")
-        n, workers = pipeline.slots, pipeline.workers
-        self.slots_of = [range(w * n // workers, (w + 1) * n // workers) for w in range(workers)]
-        self.events: list[tuple[float, int, bool]] = []  # (time, worker, whether it restarts)
-        if self.mtbf is not None:
-            self.events = [(self._lifetime(), worker, False) for worker in range(workers)]
-            heapify(self.events)
-
-    @property
-    def next(self) -> float:
-        return self.events[0][0] if self.events else inf
-
-    def happen(self) -> None:
-        """Carry out the next failure or restart."""
-        now, worker, restarts = heappop(self.events)
-        if restarts:
-            self.slots.restart(self.slots_of[worker], now)
-            heappush(self.events, (now + self._lifetime(), worker, False))
-        else:
-            self.slots.fail(self.slots_of[worker], self.keep, now)
-            self.slots.fill(now)
-            heappush(self.events, (now + self.restart, worker, True))
-
-    def _lifetime(self) -> float:
-        return float(self.rng.exponential(self.mtbf or inf))
 
 
 class _EventLoop:
@@ -111,8 +77,8 @@ class _EventLoop:
                 self.handle_trainer_event(now)
             else:
                 now = workers.next
-                workers.happen()
-                self.count_failure("worker_mtbf", now)
+                if workers.happen() or trainer.state == "waiting":  # else an idle worker failed, which costs nothing
+                    self.count_failure("worker_mtbf", now)
         return self.record(now)
 
     def look_ahead(self) -> None:
@@ -139,7 +105,7 @@ class _EventLoop:
     def begin_step(self, now: float) -> None:
         """Let the trainer begin a step, if it can."""
         if self.trainer.state == "syncing" and not self.sync.under_way:
-            self.trainer.enter("waiting", now)
+            self.trainer.end_sync(now)
         if self.trainer.state != "waiting" or self.trainer.version == self.pipeline.steps:
             return
         batch = self.group_queue.take()
@@ -164,7 +130,11 @@ class _EventLoop:
             tokens = 0
             if self.pipeline.train_token_seconds:
                 tokens = sum(sum(self.work.tokens[g * size : (g + 1) * size]) for g in batch)
-            self.trainer.train(tokens, now)
+            self.trainer.take(tokens)
+            if self.sync.under_way and self.pipeline.blocking:
+                self.trainer.enter("syncing", now)
+            else:
+                self.trainer.train(now)
             self.look_ahead()
         self.slots.fill(now)
 
@@ -215,7 +185,7 @@ class _EventLoop:
         """Pause generation while `capacity` batches wait or train, and end the pause once stale groups were dropped."""
         if self.pipeline.full != "pause" or self.pipeline.capacity is None:
             return
-        batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state in ("training", "down"))
+        batches = len(self.group_queue) // self.pipeline.groups + self.trainer.has_batch
         if batches >= self.pipeline.capacity:
             self.slots.pause(now, "queue")
         elif "queue" in self.slots.clock.pauses:

@@ -162,8 +162,9 @@ class RolloutSlots:
         heapify(rows)
         self.rows[:], progress.cut = rows, cut
 
-    def fail(self, slots: range, keep: bool, now: float) -> None:
-        """Take a worker down, with the rows in its slots; with `keep` they later continue where they stopped."""
+    def fail(self, slots: range, keep: bool, now: float) -> bool:
+        """Take a worker down, with the rows in its slots; with `keep` they later continue where they stopped. Returns
+        whether there were any."""
         self.account(now)
         lost = [(finish, slot) for finish, slot in self.rows if slot in slots]
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
@@ -174,6 +175,7 @@ class RolloutSlots:
             self.interrupted.append((row, done if keep else 0))
         self.down.update(slots)
         self.free = deque(slot for slot in self.free if slot not in slots)
+        return bool(lost)
 
     def under_way_groups(self) -> list[int]:
         """Return the groups with rows under way, all of whose rows have begun, in the order in which they began."""

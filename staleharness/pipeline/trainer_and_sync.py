@@ -24,25 +24,36 @@ class Trainer:
         self.until = inf
         self.spans: list[tuple[float, float, str]] = []  # begin, end, state
         self.since = 0.0  # when the state was entered
-        self._needs = 0.0  # seconds of the step under way
+        self.has_batch = False
+        self._needs = 0.0  # seconds of the step on that batch
         self._lasts = self._lifetime()  # seconds of training until the next failure
 
-    def train(self, tokens: int, now: float) -> None:
-        """Begin a step on a batch of `tokens` decisions."""
-        self._needs = self.step_seconds + self.token_seconds * tokens
-        self._begin(now)
+    def take(self, tokens: int) -> None:
+        """Take a batch of `tokens` decisions for the next step."""
+        self._needs, self.has_batch = self.step_seconds + self.token_seconds * tokens, True
+
+    def train(self, now: float) -> None:
+        """Begin or repeat the step on the batch, up to the next failure."""
+        self.enter("training", now, now + min(self._needs, self._lasts))
+
+    def end_sync(self, now: float) -> None:
+        """Go on after a transfer that the trainer waited for."""
+        if self.has_batch:
+            self.train(now)
+        else:
+            self.enter("waiting", now)
 
     def finish(self, now: float) -> Literal["step", "failed", "restarted"]:
         """Return the event at `until`: the end of a step, a failure before it, or the end of the restart after one."""
         if self.state == "down":
             self._lasts = self._lifetime()
-            self._begin(now)
+            self.train(now)
             return "restarted"
         if self._lasts < self._needs:
             self.enter("down", now, now + self.restart)
             return "failed"
         self._lasts -= self._needs
-        self.version += 1
+        self.version, self.has_batch = self.version + 1, False
         self.enter("waiting", now)
         return "step"
 
@@ -50,9 +61,6 @@ class Trainer:
         if now > self.since:
             self.spans.append((self.since, now, self.state))
         self.state, self.until, self.since = state, until, now
-
-    def _begin(self, now: float) -> None:
-        self.enter("training", now, now + min(self._needs, self._lasts))
 
     def _lifetime(self) -> float:
         return inf if self.mtbf is None else float(self.rng.exponential(self.mtbf))

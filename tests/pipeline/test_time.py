@@ -43,6 +43,20 @@ def test_a_full_queue_of_stale_groups_pauses_nothing_for_good() -> None:
     assert found["ledger"]["rows"]["dropped_stale"] > 5
 
 
+@pytest.mark.parametrize("sync_at", ["start", "end"])
+def test_a_blocking_sync_delays_the_step(sync_at: Any) -> None:
+    found = summary_of(**CHEAP_ROWS, train_seconds=5.0, cap=2.0, sync_seconds=3.0, sync_at=sync_at, steps=50)
+    assert found["step_seconds"] == pytest.approx(8.0)
+    assert found["trainer"]["syncing"] == found["slots"]["sync"] == pytest.approx(3 / 8)
+
+
+def test_a_step_behind_a_sync_that_drains_waits_for_rows_and_weights() -> None:
+    rules: dict[str, Any] = {"sync_at": "start", "in_flight": "drain", "sync_seconds": 3.0, "train_seconds": 5.0}
+    record = simulate(Pipeline(slots=64, group=1, batch=16, **rules, steps=40))
+    assert (record.step_end - record.step_start >= 8.0 - 1e-9).all()
+    assert (record.step_end - record.step_start > 8.5).any()
+
+
 @pytest.mark.parametrize(
     "rules",
     [
@@ -65,3 +79,9 @@ def test_time_of_slots_is_work_or_rebuilding() -> None:
     assert sum(found["slots"].values()) == pytest.approx(1.0)
     assert found["slots"]["recompute"] > 0.3
     assert found["binds"] == "generation", "slots that rebuild caches are busy"
+
+
+def test_failures_of_idle_workers_starve_no_trainer() -> None:
+    settings: dict[str, Any] = {"slots": 8, "workers": 8, "cap": 1.0, "blocking": False}
+    record = simulate(Pipeline(**settings, train_seconds=1e6, worker_mtbf=100.0, steps=4))
+    assert len(record.step_end) == 4
