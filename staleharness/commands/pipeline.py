@@ -62,13 +62,13 @@ def handle(command: Command) -> int:
     folder = None if command.out is None else _folder(command.out)
     if folder is not None:
         check_own(folder, [SUMMARY, *(file for name in names for file in _files(name))])
-    records = {}
+    records, summaries = {}, {}
     for name, pipeline in pipelines.items():
         try:
             records[name] = simulate(pipeline, seed)
+            summaries[name] = summary(records[name])
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-    summaries = {name: summary(record) for name, record in records.items()}
     stream = sys.stderr if command.json else sys.stdout
     print("\n".join(map(printable, as_text(summaries))), file=stream)
     if folder is not None:

@@ -33,9 +33,15 @@ EXPLANATIONS = {
 
 
 def summary(record: PipelineRecord) -> dict[str, Any]:
-    """Summarise a simulation: its ledger over the whole run, everything else from the step `warm_up` on."""
+    """Summarise a simulation: its ledger over the whole run, everything else from the step `warm_up` on. Raises
+    `UserError` where these steps take no time, as there is no speed then."""
     steps = record.pipeline.steps - record.warm
     span = record.seconds - record.warm_up_end
+    if not span:
+        raise UserError(
+            f"all steps from step {record.warm} on happen at t = {record.seconds:.1f} s, so there is no speed; give "
+            "more steps, or train_seconds above 0"
+        )
     rows = rows_after_warm_up(record)
     return {
         "pipeline": record.pipeline.to_json(),
@@ -43,8 +49,8 @@ def summary(record: PipelineRecord) -> dict[str, Any]:
         "seconds": record.seconds,
         "warm_up": record.warm,
         "step_seconds": span / steps,
-        "rows_per_second": float(rows.sum()) / span if span else None,
-        "tokens_per_second": float(record.tokens[rows].sum()) / span if span else None,
+        "rows_per_second": float(rows.sum()) / span,
+        "tokens_per_second": float(record.tokens[rows].sum()) / span,
         "lag": lag_summary(record),
         **utilisation(record),
         "ledger": ledger(record),
@@ -122,9 +128,8 @@ def utilisation(record: PipelineRecord) -> dict[str, Any]:
     trainer: defaultdict[str, float] = defaultdict(float)
     for begin, end, state in record.trainer:
         trainer[state] += max(0.0, end - max(begin, record.warm_up_end))
-    slot_span = span * record.pipeline.slots
-    slots = {state: n / slot_span if slot_span else 0.0 for state, n in sorted(record.slot_seconds.items())}
-    shares = {state: n / span if span else 0.0 for state, n in sorted(trainer.items())}
+    slots = {state: n / (span * record.pipeline.slots) for state, n in sorted(record.slot_seconds.items())}
+    shares = {state: n / span for state, n in sorted(trainer.items())}
     binds = binding_constraint(shares, slots)
     return {"trainer": shares, "slots": slots, "binds": binds, "why": EXPLANATIONS[binds]}
 
@@ -136,7 +141,7 @@ def busy_share(slots: Mapping[str, float]) -> float:
 
 def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> str:
     """Return the constraint that binds: the trainer if it trains or is down all the time, generation if the slots work
-    all the time the busier one if both do. If neither does, or the trainer does not wait for the slots, it is weight
+    all the time, the busier one if both do. If neither does, or the trainer does not wait for the slots, it is weight
     sync if the trainer spends more time on that than on waiting, otherwise the state in which slots are idle for
     longest."""
     waiting = trainer.get("waiting", 0.0)

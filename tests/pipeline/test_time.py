@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from summaries import summary_of
 
+from staleharness.errors import UserError
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline.pipeline_summary import summary
@@ -85,3 +86,9 @@ def test_failures_of_idle_workers_starve_no_trainer() -> None:
     settings: dict[str, Any] = {"slots": 8, "workers": 8, "cap": 1.0, "blocking": False}
     record = simulate(Pipeline(**settings, train_seconds=1e6, worker_mtbf=100.0, steps=4))
     assert len(record.step_end) == 4
+
+
+def test_steps_that_take_no_time_have_no_speed() -> None:
+    rows: dict[str, Any] = {**ONE_SLOT, "slots": 10, "lengths": "constant:10", "steps": 10}
+    with pytest.raises(UserError, match=r"all steps from step 2 on happen at t = 0\.2 s, so there is no speed; give"):
+        summary_of(**rows, train_seconds=0.0)
