@@ -10,7 +10,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 from .base.streams import integer
-from .errors import UserError
+from .base.typed_values import plain_value
+from .errors import UserError, shorten
 from .lag import LagModel, option
 from .pipeline.event_simulation import simulate
 from .pipeline.pipeline_rows import schedule_of
@@ -63,9 +64,7 @@ class PipelineLag(LagModel):
 
     def pipeline(self, demand: Demand) -> Pipeline:
         """Return the pipeline of a run. Raises `UserError` for rules that exclude each other."""
-        rules = self.rules(demand)
-        if not isinstance(rules, dict):
-            raise UserError(f"{self.title()}: rules returns a {type(rules).__name__}, not a dict")
+        rules = self._checked_rules(demand)
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
             raise UserError(f"{self.title()}: its own rules set the slots; leave them out")
         row_times = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
@@ -97,6 +96,19 @@ class PipelineLag(LagModel):
             )
         return pipeline
 
+    def _checked_rules(self, demand: Demand) -> dict[str, Any]:
+        """Return `rules` with NumPy's numbers as Python's. Raises `UserError` where they are no settings by name."""
+        rules = self.rules(demand)
+        if not isinstance(rules, dict):
+            raise UserError(f"{self.title()}: rules returns a {type(rules).__name__}, not a dict")
+        for name in rules:
+            if not isinstance(name, str):
+                raise UserError(
+                    f"{self.title()}: rules has the name {shorten(repr(name))}, which is not text; the names are those "
+                    "of `staleharness pipeline --set`"
+                )
+        return {name: plain_value(value) for name, value in rules.items()}
+
     @property
     def online(self) -> bool:
         return self.pace == "length"
@@ -118,7 +130,7 @@ class PipelineLag(LagModel):
             raise UserError(f"LAG={self.text}: {error} (s stands for training steps)") from error
 
     def bound(self, demand: Demand) -> int | None:
-        rules = self.rules(demand)
+        rules = self._checked_rules(demand)
         limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
         if "max_lag" in rules and (rules.get("cap_version") == "taken" or rules.get("cap_counts") == "finished"):
             limits = [rules["max_lag"]]  # such a cap bounds the groups in flight or queued, not lag

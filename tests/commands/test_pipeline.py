@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from crash import EVERY, every_crash
+from known_plugins import loaded_plugins
 
 from staleharness.base.files import replace_own
 from staleharness.trace import read_trace
@@ -150,15 +151,40 @@ class MyPipe(PipelineLag):
     eta: float = 2.0
 
     def rules(self, demand):
-        return {"cap": self.eta} if self.eta else [1]
+        return {"cap": self.eta} if self.eta else RULES
 '''
 
 
 def test_a_system_of_a_plugin_is_simulated(call: Any, tmp_path: Path) -> None:
     file = tmp_path / "my_pipe.py"
     file.write_text(SYSTEM)
-    code, out, _ = call("pipeline", "--preset=my_pipe[eta=3]", f"--plugin={file}", "--steps=20")
+    with loaded_plugins():
+        code, out, _ = call("pipeline", "--preset=my_pipe[eta=3]", f"--plugin={file}", "--steps=20")
     assert code == 0 and "my_pipe[eta=3]" in out and "cap      3" in out
-    code, out, err = call("pipeline", "--preset=my_pipe[eta=0]", f"--plugin={file}", "--steps=20")
-    assert (code, out) == (2, "") and err.strip().endswith("LAG=my_pipe: rules returns a list, not a dict")
+
+
+@pytest.mark.parametrize(
+    "rules, words",
+    [
+        ("[1]", "LAG=my_pipe: rules returns a list, not a dict"),
+        ("{3: 4}", "LAG=my_pipe: rules has the name 3, which is not text; the names are those of `staleharness"),
+        ("{'slot': 4}", "LAG=my_pipe: unknown option 'slot'; did you mean 'slots'?"),
+    ],
+)
+def test_rules_that_are_no_settings_are_one_line(call: Any, tmp_path: Path, rules: str, words: str) -> None:
+    file = tmp_path / "my_pipe.py"
+    file.write_text(SYSTEM.replace("RULES", rules))
+    with loaded_plugins(file):
+        code, out, err = call("pipeline", "--preset=my_pipe[eta=0]", "--steps=20")
+    assert (code, out) == (2, "") and words in err
     assert len(err.splitlines()) == 1
+
+
+def test_rules_may_hold_numbers_of_numpy(call: Any, tmp_path: Path) -> None:
+    file = tmp_path / "my_pipe.py"
+    rules = "dict(slots=np.int64(64), blocking=np.bool_(True), cap=np.float64(2), lengths=np.str_('constant:9'))"
+    file.write_text("import numpy as np\n" + SYSTEM.replace("RULES", rules))
+    with loaded_plugins(file):
+        code, out, _ = call("pipeline", "--preset=my_pipe[eta=0]", "--steps=20", "--json")
+    settings = json.loads(out)["my_pipe[eta=0]"]["pipeline"]
+    assert code == 0 and (settings["slots"], settings["blocking"], settings["cap"]) == (64, True, 2.0)
