@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import check_creatable, check_own, json_bytes, replace_own
+from ..base.files import check_creatable, check_own, json_bytes, replace_own, safe_name
 from ..base.parsing import user_path
 from ..base.table_formatting import fixed_width
 from ..base.text_formatting import number, printable
@@ -181,8 +181,9 @@ def _folder(out: str) -> Path:
 
 
 def _files(name: str) -> tuple[str, str]:
-    """Names of a pipeline's trace and timeline."""
-    return f"{name}.parquet", f"{name}.png"
+    """Names of a pipeline's trace and timeline, which LAG=trace:FILE can take."""
+    stem = safe_name(name, name)
+    return f"{stem}.parquet", f"{stem}.png"
 
 
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:

@@ -11,6 +11,8 @@ from crash import EVERY, every_crash
 from known_plugins import loaded_plugins
 
 from staleharness.base.files import replace_own
+from staleharness.lag import read_lag
+from staleharness.lags.trace import Trace
 from staleharness.trace import read_trace
 
 
@@ -62,6 +64,17 @@ def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path)
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [*names, "written.json"]
     assert read_trace(str(tmp_path / "a" / "in-flight.parquet"))[1]["phase"].max() == 29
+
+
+def test_a_trace_of_a_system_has_a_name_that_a_replay_takes(call: Any, tmp_path: Path) -> None:
+    names = ["areal[eta=2]", f"areal[eta=2,row_time=1.{'0' * 300}]"]
+    code, out, _ = call("pipeline", f"--preset={','.join(names)}", "--steps=20", f"--out={tmp_path}", "--json")
+    assert code == 0 and set(json.loads(out)) == set(names)
+    traces = sorted(tmp_path.glob("*.parquet"))
+    assert len(traces) == 2
+    for path in traces:
+        assert read_lag(f"trace:{path}") == Trace(str(path))
+        assert read_trace(str(path))[0]["pipeline"]["cap"] == 2
 
 
 @pytest.mark.parametrize("name", ["pipeline.json", "sync.parquet", "sync.png", "written.json"])
