@@ -32,7 +32,7 @@ FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale", "los
 COLUMNS = {
     "row": "number of the row, in the order in which rows began",
     "group": "rows of one group are trained together",
-    "actor": "who made it: a slot of a simulated pipeline, a process of a real one",
+    "actor": "who made its group: a process, or in a simulated pipeline the first actor that was free",
     "nth": "how many groups this actor had begun before",
     "fate": "one of " + ", ".join(FATES),
     "phase": "version at which it was trained, that is the step that trained it; -1: none did",

@@ -13,7 +13,7 @@ from ..base.artifact_cache import check_cache
 from ..base.console_log import LOGGER
 from ..base.cpp_library import compiler
 from ..base.system_info import memory
-from ..errors import UserError
+from ..errors import UserError, shorten
 from ..lag import read_lag, schedule_of
 from ..mismatch import Mismatch, read_mismatch
 from ..rollout_schedule import Schedule
@@ -196,7 +196,10 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
     """Raise `UserError` where a run on control cannot be made of a schedule."""
     within = np.diff(schedule.group) == 0
     if any((np.diff(column)[within] != 0).any() for column in (schedule.actor, schedule.nth)):
-        raise UserError(f"LAG={spec.lag}: on control, one actor has to make all rows of a group at one time")
+        raise UserError(
+            f"LAG={shorten(spec.lag)}: on control, one actor has to make all rows of a group at one time; write the "
+            "trace of a pipeline anew with `staleharness pipeline --out`, or simulate it with group=1"
+        )
     if schedule.kept.all():
         return
     if takes_rows(algorithm := make_algorithm(spec)):

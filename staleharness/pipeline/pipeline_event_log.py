@@ -163,6 +163,7 @@ def end_times(record: PipelineRecord) -> Floats:
     """Return the time [n] at which each row's group was finished or aborted; NaN: not yet."""
     n, size = len(record.slot), record.pipeline.group
     finish = np.maximum.reduceat(record.finish_time, range(0, n, size)).repeat(size)[:n]
+    finish[n - n % size :] = np.nan  # of the last group some rows may not have begun
     return np.where(np.isnan(record.abort_time), finish, record.abort_time)
 
 

@@ -16,7 +16,6 @@ from ..trace import trace_bytes
 from .pipeline_event_log import (
     FATES,
     TRAINED,
-    Floats,
     PipelineRecord,
     end_steps,
     end_times,
@@ -69,13 +68,11 @@ def schedule_of(record: PipelineRecord) -> Schedule:
     rows = slice(0, groups * size)
     stretches = record.stretch_row < groups * size
     row = record.stretch_row[stretches]
-    start = record.start_time[rows].reshape(groups, size).min(1)
-    end = end_times(record)[: groups * size : size]
-    actor, nth = _assign_actors(start, np.where(np.isnan(end), np.inf, end))
+    actor, nth = _assign_actors(record)
     return Schedule(
         group=np.repeat(np.arange(groups), size),
-        actor=np.repeat(actor, size),
-        nth=np.repeat(nth, size),
+        actor=actor[rows],
+        nth=nth[rows],
         phase=np.where(record.fate == TRAINED, record.step, NEVER)[rows],
         place=places(record)[rows],
         first=np.searchsorted(row, np.arange(groups * size + 1)),
@@ -99,8 +96,11 @@ def _reused(record: PipelineRecord, groups: int) -> Ints | None:
     return np.stack([rows, np.repeat(pairs[:, 1], size)], axis=1)
 
 
-def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
-    """Return (actor, number of groups that it began before) of each group [groups], in the order of beginning."""
+def _assign_actors(record: PipelineRecord) -> tuple[Ints, Ints]:
+    """Return (actor, number of groups that it began before) of each row [n]."""
+    n, size = len(record.slot), record.pipeline.group
+    start, end = np.minimum.reduceat(record.start_time, range(0, n, size)), end_times(record)[::size]
+    end = np.where(np.isnan(end), np.inf, end)
     actor, nth = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
     busy: list[tuple[float, int]] = []  # heap of (end of the group, actor)
     free: list[int] = []  # heap of actors
@@ -115,7 +115,7 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
         actor[group], nth[group] = lowest, counts[lowest]
         counts[lowest] += 1
         heappush(busy, (until, lowest))
-    return actor, nth
+    return np.repeat(actor, size)[:n], np.repeat(nth, size)[:n]
 
 
 def places(record: PipelineRecord) -> Ints:
@@ -139,13 +139,16 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
     n = len(record.slot)
     first = np.searchsorted(record.stretch_row, np.arange(n))
     trained = record.fate == TRAINED
-    table = pd.DataFrame(
+    actor, nth = _assign_actors(record)
+    return pd.DataFrame(
         {
             "row": np.arange(n),
             "group": np.arange(n) // record.pipeline.group,
-            "actor": record.slot,
+            "actor": actor,
+            "nth": nth,
             "fate": np.array(FATES)[record.fate],
             "phase": record.step,
+            "place": places(record),
             "versions": np.split(record.stretch_version, first[1:]),
             "ends": np.split(record.stretch_end, first[1:]),
             "began_at": record.start_time,
@@ -156,10 +159,6 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
             "left_in": record.exit_step,
         }
     )
-    # by time: a row that a failure stopped may begin again in another slot, after rows with higher numbers
-    table.insert(3, "nth", table.sort_values("began_at", kind="stable").groupby("actor").cumcount())
-    table.insert(6, "place", places(record))
-    return table
 
 
 def to_parquet(record: PipelineRecord) -> bytes:

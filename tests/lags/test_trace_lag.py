@@ -23,7 +23,7 @@ from staleharness.rollout_schedule_checks import checked_schedule
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_identity import lag_identity
 from staleharness.study import ask
-from staleharness.trace import trace_bytes
+from staleharness.trace import read_trace, trace_bytes
 
 LENGTH = 20
 SETTINGS = f"num_envs=2,num_steps={LENGTH},minibatches=2,epochs=1,evaluations=1"
@@ -194,6 +194,22 @@ def test_rows_that_were_given_up_are_not_scaled(tmp_path: Path) -> None:
     file = trace(tmp_path, table.assign(versions=[[0]] * 7), decisions=LENGTH)
     made = read_lag(f"trace[file={file},lengths=scale]").schedule(demand)
     assert made.lengths.tolist() == [40] * 6 + [5]
+
+
+def test_a_trace_of_a_pipeline_with_groups_is_replayed_on_control(tmp_path: Path) -> None:
+    settings = {"slots": 24, "batch": 16, "group": 8, "steps": 3, "cap": 1, "lengths": f"constant:{LENGTH}"}
+    file = tmp_path / "async.parquet"
+    file.write_bytes(to_parquet(simulate(preset("async", settings))))
+    shape = SETTINGS.replace("num_envs=2", "num_envs=16,envs_per_actor=8")
+    of_run = {"env": "Pendulum-v1", "algo": "ppo_clip", "k": "4", "seeds": "1", "steps": str(3 * 16 * LENGTH)}
+    assert plan(ask(**of_run, lag=f"trace:{file}", settings=shape)).runs
+    header, made = read_trace(str(file))
+    slots = made.assign(actor=made["row"], nth=0)  # as traces had it before: an actor per row
+    file.write_bytes(trace_bytes(slots, header))
+    with pytest.raises(
+        UserError, match="has to make all rows of a group at one time; write the trace of a pipeline anew"
+    ):
+        plan(ask(**of_run, lag=f"trace:{file}", settings=shape))
 
 
 def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: PipelineRecord)
 def test_rows_of_an_actor_are_counted_and_times_go_forward(record: PipelineRecord) -> None:
     rows = trace_of(record)
     for _, mine in rows.groupby("actor"):
-        assert mine["nth"].tolist() == list(range(len(mine)))
+        groups = mine.drop_duplicates("group")
+        assert groups["nth"].tolist() == list(range(len(groups)))
     trained = rows[rows["phase"] >= 0]
     assert (trained["fate"] == "trained").all() and (rows[rows["phase"] < 0]["fate"] != "trained").all()
     times = trained[["began_at", "made_at", "queued_at", "trained_at"]].to_numpy()
@@ -61,19 +62,23 @@ def test_rows_of_an_actor_are_counted_and_times_go_forward(record: PipelineRecor
     assert (trained.groupby("phase").size() == record.pipeline.batch).all()
 
 
-def test_rows_begun_again_elsewhere_count_in_the_order_of_time() -> None:
-    settings = {"slots": 16, "workers": 4, "batch": 8, "group": 2, "steps": 40, "cap": None}
-    rows = trace_of(simulate(preset("async", {**settings, "worker_mtbf": 200.0, "worker_restart": 30.0})))
-    for _, mine in rows.groupby("actor"):
-        by_time = mine.sort_values("nth")["began_at"].to_numpy()
-        assert (np.diff(by_time) >= 0).all(), "nth counts what its slot had begun before"
-
-
 @pytest.mark.parametrize("order", ["completed", "began"])
-def test_places_are_those_of_the_schedule(order: Any) -> None:
+def test_places_and_actors_are_those_of_the_schedule(order: Any) -> None:
+    """So one actor makes all rows of a group, as runs on control need it."""
     record = simulate(Pipeline(order=order, cap=2.0, steps=20))
-    plan = schedule_of(record)
-    assert trace_of(record)["place"].tolist()[: len(plan)] == plan.place.tolist()
+    plan, rows = schedule_of(record), trace_of(record)
+    assert 0 < len(rows) - len(plan) < record.pipeline.group
+    for name in ("place", "actor", "nth"):
+        assert rows[name].tolist()[: len(plan)] == getattr(plan, name).tolist()
+        assert (rows.groupby("group")[name].nunique() == 1).all()
+
+
+def test_a_group_is_finished_once_all_its_rows_have_begun() -> None:
+    """Before a sync, rows under way are finished but no others begin."""
+    rules: dict[str, Any] = {"in_flight": "drain", "blocking": False, "sync_seconds": 1e3, "train_seconds": 99.0}
+    rows = trace_of(simulate(Pipeline(slots=3, workers=1, batch=8, group=8, lengths="constant:9", **rules, steps=4)))
+    last = rows[rows["group"] == rows["group"].max()]
+    assert len(last) < 8 and last["made_at"].notna().all() and (last["finished_in"] == -1).all()
 
 
 @pytest.mark.parametrize(
