@@ -10,7 +10,7 @@ from ..base.options import check_bounds, option
 from ..base.typed_values import build
 from ..errors import UserError, nearest
 from ..rollout_schedule import MAX_ROWS
-from .distributions import MAX_VALUE, Constant, read_distribution
+from .distributions import MAX_VALUE, Constant, Lognormal, read_distribution
 
 MAX_BATCHES = 1e9
 """Largest bound in batches; no run has nearly as many."""
@@ -124,7 +124,10 @@ class Pipeline:
             )
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
-        read_distribution(self.lengths, "lengths")
+        lengths = read_distribution(self.lengths, "lengths")
+        mean = {Constant: "value", Lognormal: "mean"}.get(type(lengths))
+        if mean is not None and getattr(lengths, mean) < 1:
+            raise UserError(f"lengths={self.lengths}: a row has at least one decision; give a {mean} of at least 1")
         environment = read_distribution(self.environment, "environment")
         if not self.token_seconds and environment == Constant(0.0):
             raise UserError("a row takes no time: token_seconds or environment must be above 0")

@@ -60,6 +60,8 @@ from staleharness.pipeline.workload_sampler import Workload
         ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; give lognormal:<mean>"),
         ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0 and at most 1e9, not -4.0"),
         ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),
+        ({"lengths": "constant:0"}, "lengths=constant:0: a row has at least one decision; give a value of at least 1"),
+        ({"lengths": "lognormal:0.2"}, "lengths=lognormal:0.2: a row has at least one decision; give a mean of at"),
         ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
     ],
     ids=lambda value: str(value)[:40],
