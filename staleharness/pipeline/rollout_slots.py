@@ -156,8 +156,9 @@ class RolloutSlots:
             done = cut[row] = progress.decisions(row, finish - clock)
             self.log.weight_changes.append((row, done, self.version))
             if progress.recompute:
-                self.rebuilt += progress.recompute * done - progress.rebuilding(row, finish - clock)
-                finish = clock + progress.remaining(row, done) + progress.recompute * done
+                remaining, rebuild = progress.remaining(row, done), progress.recompute * done
+                self.rebuilt += rebuild - max(0.0, finish - clock - remaining)  # less what is left of the one before
+                finish = clock + remaining + rebuild
             rows.append((finish, slot))
         heapify(rows)
         self.rows[:], progress.cut = rows, cut
