@@ -51,8 +51,8 @@ class RowProgress:
     def decisions(self, row: int, left: float) -> int:
         """Return the decisions of a row so far."""
         tokens, seconds = self.tokens[row], self.duration(row)
-        made = min(tokens, max(0, int(tokens * (1 - left / seconds)))) if seconds else 0
-        return max(made, self.cut.get(row, 0))
+        done = min(tokens, max(0, int(tokens * (1 - left / seconds)))) if seconds else 0
+        return max(done, self.cut.get(row, 0))
 
     def remaining(self, row: int, done: int) -> float:
         """Return the seconds that the decisions after the first `done` take."""

@@ -150,10 +150,10 @@ def samples_from_its_versions(cls: type[Decoder]) -> None:
         logp, mask = _log_probabilities(request, decoded), decoded.mask.double()
         p = logp.exp()
         count = torch.nn.functional.one_hot(decoded.token, p.shape[-1]).double()
-        for token, (observed, expected, variance) in enumerate(_sums(mask[..., None], count, p, p * (1.0 - p))):
-            far = abs(observed - expected) > SIGMAS * variance**0.5
+        for token, (n, expected, variance) in enumerate(_sums(mask[..., None], count, p, p * (1.0 - p))):
+            far = abs(n - expected) > SIGMAS * variance**0.5
             word = repr(policy.tokenizer.decode([token]))
-            words = f"{word} is sampled {observed:.0f} times, expected {expected:.0f} ± {variance**0.5:.0f}"
+            words = f"{word} is sampled {n:.0f} times, expected {expected:.0f} ± {variance**0.5:.0f}"
             assert expected < LIKELY or not far, words
         entropy = -(p * logp).sum(-1)
         surprise = -_of_tokens(logp, decoded)

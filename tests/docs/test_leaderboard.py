@@ -218,7 +218,7 @@ def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Pa
     assert track is None and re.match(r"tokens v1: 0 of [\d,]+ runs of the protocol are published; ", words)
     notes = " ".join(published.notes)
     for shown in published.tracks:
-        assert shown.protocol or f"place is taken by {earlier_tracks.EARLIER[shown.name][0]}" in notes
+        assert shown.protocol or f"it is replaced by {earlier_tracks.EARLIER[shown.name][0]}" in notes
 
 
 def test_a_method_page_keeps_stars_of_symbols_and_names_its_base() -> None:
