@@ -26,17 +26,16 @@ phases that fill the buffer are left out.
 
 - **Fall**: the reward of the data (control: the return), averaged over {WINDOW} phases, is below two thirds of its best
   so far, if that is above 0. Phases before twice the largest lag and those that fill the buffer do not count, since
-  their data are fresher.
-  Shorter runs do not count either, which leaves out all chains.
+  their data are fresher. Runs that end before then do not count, including all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
-- **Level**: chosen on one half of the studies, to make the share of hits less the share of false alarms as large as
-  possible; the table shows the other half. The first studies were assigned alternately in order of name, later ones
-  by a hash of the name. Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed
-  share their noise. Bold: the interval excludes 0 even if widened so that all of a table hold at once (Bonferroni).
-- **The reward itself**, with a looser threshold, is the baseline. A fall passes through that level, so on
-  tokens it is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase,
-  one in eight (at the ratios of VACO's paper, one in four), so the return falls abruptly.
+- **Level**: chosen on one half of the studies, to maximise the hit rate minus the false-alarm rate; the table shows
+  the other half. The first studies were assigned alternately in order of name, later ones by a hash of the name.
+  Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed share their noise.
+  Bold: the interval excludes 0 after Bonferroni correction over the table.
+- **The reward itself**, with a looser threshold, is the baseline. A fall passes through that level, so on tokens it
+  is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase, one in
+  eight (at the ratios of VACO's paper, one in four), so the return falls abruptly.
 
 """
 TAIL = """## Not measured

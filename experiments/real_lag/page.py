@@ -93,7 +93,7 @@ def _lag_words(frame: pd.DataFrame) -> str:
             least, most = some["distance"].min(), some["distance"].max()
             sentences.append(
                 f"The histogram of {MODEL_NAMES[way]} is {least:.2f} to {most:.2f} phases away from the recorded one "
-                f"(Wasserstein distance, averaged over the runs of a load); it is furthest away for {load} on {task}."
+                f"(Wasserstein distance, averaged over the runs of a load); it is largest for {load} on {task}."
                 if len(some) > 1
                 else f"The histogram of {MODEL_NAMES[way]} is {most:.2f} phases away from the recorded one "
                 "(Wasserstein distance, averaged over the runs)."
