@@ -46,7 +46,7 @@ from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.objectives import group_baseline
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.minibatch_gradient import Minibatch
-from staleharness.tokens.token_metrics import of_step
+from staleharness.tokens.token_metrics import step_metrics
 from staleharness.training.base_learner import Gradient
 
 PROMPT = 32
@@ -57,7 +57,7 @@ class Plain(TokenLearner):
     """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_grad()
         baseline, sigma = group_baseline(part.data.outcome, part.data.group, self.spec.baseline)
         return self.one_by_one(part, ((part.data.outcome - baseline) / sigma)[:, None] * part.mask)
 
@@ -79,7 +79,7 @@ class Plain(TokenLearner):
             after(row)
         decisions = batch.decisions(logp, advantage)
         answer, entropy = self.algorithm.policy_loss(decisions), torch.zeros_like(batch.mask)
-        log = of_step(decisions, answer, logp_gradient, entropy, batch.weights, "behaviour")
+        log = step_metrics(decisions, answer, logp_gradient, entropy, batch.weights, "behaviour")
         return Gradient(decisions, answer, log)
 
 
@@ -87,7 +87,7 @@ class Double(Plain):
     """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_grad()
         data = part.data
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         norms = torch.zeros_like(sigma)
@@ -95,7 +95,7 @@ class Double(Plain):
         def take_norm(row: int) -> None:
             found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters if p.grad is not None]))
             norms[row] = found.square().sum() / part.weights[row].max().square()
-            self.optimizer.forget_gradients()
+            self.optimizer.zero_grad()
 
         first = self.one_by_one(part, part.mask, take_norm)
         baseline = torch.zeros_like(sigma)
@@ -120,9 +120,9 @@ class BatchTwice(TokenLearner):
         (part.weights * answer.loss).sum().backward()
         assert leaf.grad is not None
         for _ in range(2):
-            self.optimizer.forget_gradients()
+            self.optimizer.zero_grad()
             torch.autograd.backward([scored.logp], [leaf.grad], retain_graph=True)
-        log = of_step(decisions, answer, leaf.grad, torch.zeros_like(part.mask), part.weights, "behaviour")
+        log = step_metrics(decisions, answer, leaf.grad, torch.zeros_like(part.mask), part.weights, "behaviour")
         return Gradient(decisions, answer, log)
 
 
@@ -191,7 +191,7 @@ def step(learner: TokenLearner, data: Completions) -> float:
 
 def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
     """Bytes of tensors alive at the worst moment of a step, beyond those that lived when it began."""
-    learner.optimizer.forget_gradients()
+    learner.optimizer.zero_grad()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
         step(learner, data)
     events = found.profiler.kineto_results.events()
@@ -201,7 +201,7 @@ def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
 
 def gradient(learner: TokenLearner, data: Completions) -> Tensor:
     learner.begin(data, PHASE)
-    learner.optimizer.forget_gradients()
+    learner.optimizer.zero_grad()
     learner.gradient(learner.minibatch(data, data.mask))
     return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
 

@@ -119,7 +119,7 @@ def sweep(
 
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
-    jobs: runs at a time, each in its own process; by default one per core, as far as memory allows.
+    jobs: runs at a time, each in its own process; by default one per core, memory permitting.
     runner: where they run: `"local"` (this machine), `"ray"` (a cluster, $RAY_ADDRESS) or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each (`"2G"`; else what stored runs took).
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
@@ -198,7 +198,7 @@ def benchmark(
     from .running.leaderboard_submission import third_party_runs
     from .running.plan_execution import runner_for
     from .running.sweep_event_loop import CallbackListener
-    from .statistics.benchmark.protocol import look_seeds, read_protocol
+    from .statistics.benchmark.protocol import preview_seeds, read_protocol
     from .statistics.results import Results
     from .store.store import Store
 
@@ -212,7 +212,7 @@ def benchmark(
     store, result = Store(Path(out) / protocol.track), None
     store.check()
     others = third_party_runs(protocol, None if add is None else user_path(str(add)))
-    look = look_seeds(protocol, quick, one_rate, algo)
+    look = preview_seeds(protocol, quick, one_rate, algo)
     if algo is not None:
         name, listener = benchmark_method(protocol, algo), contextlib.nullcontext(CallbackListener(progress))
         make_runner = partial(runner_for, store=store, jobs=text_of(jobs))

@@ -31,10 +31,10 @@ def make_schedule(plan: Callable[[Demand], object], demand: Demand, title: str) 
         raise UserError(f"{title} cannot plan the run: {type_and_message(error)}") from error
     if not isinstance(schedule, Schedule):
         raise UserError(f"{title}: schedule returns a {type(schedule).__name__}, not a Schedule")
-    return checked_schedule(schedule, demand, title)
+    return validate_schedule(schedule, demand, title)
 
 
-def checked_schedule(schedule: Schedule, demand: Demand, title: str) -> Schedule:
+def validate_schedule(schedule: Schedule, demand: Demand, title: str) -> Schedule:
     """Return a schedule with its numbers as int64. Raises `UserError` where its arrays are of wrong length or type, or
     it contradicts itself or the demand."""
     schedule = _with_plain_numbers(schedule, title)

@@ -57,8 +57,8 @@ class RunSpec:
     fill_phases: int = later(0, before=0)  # on-policy phases before the budget
     fill_learning_rate: float = later(0.0, before=0.0)  # of the fill phases; 0: the run's initial learning rate
     mismatch: str = later("none", before="none")  # between sampler and trainer, see `mismatch.read_mismatch`
-    # log μ of methods: the sampler's, or its version's by the trainer's arithmetic; auto: the sampler's with a mismatch
-    # model or a trusted decoder, else the version's
+    # source of log μ: the sampler, or the trainer under the acting version; auto: the sampler with a mismatch model or
+    # a trusted decoder, else the version
     behaviour: Literal["auto", "sampler", "version"] = later("auto", before="auto")
 
     evaluations: int = 10  # points on the learning curve, including the final one

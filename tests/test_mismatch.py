@@ -19,7 +19,7 @@ from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_identity
 from staleharness.running.plan import Plan, plan
 from staleharness.study import ask
 from staleharness.training.policy_buffer import PolicyBuffer, Version
-from staleharness.training.sampler_copies import SamplerCopies, apply, matrices_of_blocks
+from staleharness.training.sampler_copies import SamplerCopies, apply, block_copier
 
 PLACE = Place("model.layers.0.mlp.up_proj.weight", 3, 7)
 
@@ -130,7 +130,7 @@ def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
         "lm_head.weight": matrix(),
     }
     buffer = PolicyBuffer(2)
-    copies = SamplerCopies(matrices_of_blocks(read_mismatch("int4"), 0), 2, seed=0)
+    copies = SamplerCopies(block_copier(read_mismatch("int4"), 0), 2, seed=0)
     view = copies.view(buffer)
     for phase in range(3):
         buffer.push(Version(phase, 5 * phase, tensors))

@@ -43,7 +43,7 @@ def handle(command: Command) -> int:
     from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import remarks, verdict
-    from ..statistics.benchmark.protocol import look_seeds, method_of, read_protocol
+    from ..statistics.benchmark.protocol import method_of, preview_seeds, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for
     from .shared.train_and_report import print_failure, runner_of
@@ -55,7 +55,7 @@ def handle(command: Command) -> int:
     others = third_party_runs(protocol, None if command.add is None else user_path(command.add))
     store = Store(user_path(command.out) / protocol.track)
     store.check()
-    look = look_seeds(protocol, command.quick, command.one_rate, command.algo)
+    look = preview_seeds(protocol, command.quick, command.one_rate, command.algo)
     name, result = None, None
     missing, guess = Plan((), protocol.name, protocol.name), estimate((), store, 1)
     if command.algo is not None:

@@ -23,7 +23,7 @@ from ..mismatch import Mismatch, Place, read_mismatch
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sampler_copies import CopyTensors, SamplerCopies, apply
 from .action_distributions import Distribution, action_converter
-from .env_checks import name_wrong_answers
+from .env_checks import explain_env_errors
 from .functional_mlp import views_of
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
@@ -45,7 +45,7 @@ def temperature_of(models: Sequence[Mismatch]) -> float:
     return math.prod(model.temperature for model in models)
 
 
-def actor_copy(models: Sequence[Mismatch], policy: MLPPolicy, seed: int) -> CopyTensors:
+def actor_copier(models: Sequence[Mismatch], policy: MLPPolicy, seed: int) -> CopyTensors:
     """Return a function that copies a version: every matrix of its actor, but neither biases nor the critic. The
     temperature multiplies the variance of normals and divides the logits of choices."""
     temperature = temperature_of(models)
@@ -119,11 +119,11 @@ class Collector:
         self.spec, self.policy, self.first = spec, policy, first
         self.env = restorable(env, spec.env)
         self.models = read_mismatch(spec.mismatch)
-        copy = actor_copy(self.models, policy, spec.seed)
+        copy = actor_copier(self.models, policy, spec.seed)
         self.copies = SamplerCopies(copy, spec.capacity, spec.seed) if self.models else None
         self.size = env.num_envs
         self.to_env = action_converter(env)
-        with name_wrong_answers(spec.env):
+        with explain_env_errors(spec.env):
             self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
@@ -135,7 +135,7 @@ class Collector:
         spec, policy = self.spec, self.policy
         done, noise = np.zeros(self.size, dtype=np.bool_), torch.from_numpy(self._noise(nth)).to(policy.device)
         record, episodes = _RolloutRecord(spec.num_steps, self.size, policy), Episodes([], [])
-        with torch.no_grad(), name_wrong_answers(spec.env):
+        with torch.no_grad(), explain_env_errors(spec.env):
             if spec.reset_each_phase and nth > 0:
                 self._reset(np.ones(self.size, dtype=bool))
             for t in range(spec.num_steps):
@@ -158,7 +158,7 @@ class Collector:
                     episodes.returns.extend(self.episode_return[done].tolist())
                     episodes.lengths.extend(self.episode_length[done].tolist())
                     self._reset(done)
-        versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.columns["version"]).tolist()}
+        versions = {v: self.with_acting_statistics(buffer[v]) for v in np.unique(record.columns["version"]).tolist()}
         rollout = record.rollout(versions)
         if self.models:
             rollout = with_both_policies(rollout, versions, policy, self.models, spec.behaviour)
@@ -181,10 +181,10 @@ class Collector:
         versions = [buffer[v] for v in numbers.tolist()]
         if self.copies is not None:
             versions = [self.copies.of(version) for version in versions]
-        actors = self.policy.acting([self.as_acted(version) for version in versions], position)
+        actors = self.policy.acting([self.with_acting_statistics(version) for version in versions], position)
         return actors, actors.log_std.cpu().numpy()
 
-    def as_acted(self, version: Version) -> Version:
+    def with_acting_statistics(self, version: Version) -> Version:
         """Return a version with the observation statistics that it acts with."""
         if self.spec.observation_statistics != "shared_live":
             return version
@@ -203,7 +203,7 @@ class Collector:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, tensor in state["arrays"].items():
             setattr(self, STORED_ARRAYS[name], tensor.numpy())
-        with name_wrong_answers(self.spec.env):
+        with explain_env_errors(self.spec.env):
             self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
 
 

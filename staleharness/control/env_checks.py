@@ -73,7 +73,7 @@ def _first_environment(vector: gymnasium.vector.VectorEnv) -> Iterator[Any]:
         yield next(iter(getattr(base, "envs", [])), None)
 
 
-def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
+def step_vector(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
     """Step a vector of environments. Raises `UserError` for rewards that are not numbers and an info that is not a
     dict, from the vector or from an environment in it."""
     try:
@@ -124,7 +124,7 @@ def _start(vector: Any, seed: int | list[int]) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def name_wrong_answers(env: str) -> Iterator[None]:
+def explain_env_errors(env: str) -> Iterator[None]:
     """Raise `UserError` where gymnasium cannot take what `step` or `reset` of an environment returns. Errors that an
     environment raises itself pass through."""
     try:

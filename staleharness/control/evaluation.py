@@ -20,7 +20,7 @@ from ..errors import Diverged, UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import action_converter
-from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit
+from .env_checks import FIRST_END, explain_env_errors, step_vector, time_limit
 from .gymnasium_env_lookup import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
@@ -38,11 +38,11 @@ CHECK_EVERY = 256  # steps between checks of whether the process is to end
 def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
-    Raises `UserError` for a first step that `checked_step` refuses and for an episode that does not end, `Diverged` for
+    Raises `UserError` for a first step that `step_vector` refuses and for an episode that does not end, `Diverged` for
     an observation or reward that is not finite, and `Interrupted` where the process is to end.
     """
     env = task.vector(spec.env, 2 * episodes, spec.threads)
-    with contextlib.closing(env), name_wrong_answers(spec.env):
+    with contextlib.closing(env), explain_env_errors(spec.env):
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng, to_env = stream(SEED, "evaluation"), action_converter(env)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -71,7 +71,7 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
     Raises `UserError` where an episode does not end, or the environment returns a value that is not finite.
     """
     vector = task.vector(env, episodes, 1)
-    with contextlib.closing(vector), name_wrong_answers(env):
+    with contextlib.closing(vector), explain_env_errors(env):
         try:
             returns, _ = play_episodes(vector, env, seeds_of(episodes), policy.act, LONGEST_EPISODE, LONGEST_EPISODE)
         except Diverged as error:
@@ -102,7 +102,7 @@ def play_episodes(
             raise UserError(f"an episode of {env} lasts more than {limit:,} steps; give it a time limit")
         if length % CHECK_EVERY == 0:
             check_stop(f"an evaluation of {env}")
-        step = vector.step if length else functools.partial(checked_step, vector, env)
+        step = vector.step if length else functools.partial(step_vector, vector, env)
         action = act(obs)
         obs, reward, terminated, truncated, _ = step(action)
         returns[alive] += reward[alive]

@@ -14,14 +14,14 @@ from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..errors import UserError
 from ..objectives import masked_mean
-from ..tokens.token_metrics import of_tails
+from ..tokens.token_metrics import tail_masks
 from ..training.base_learner import Gradient, Learner, Log, normalise
 from ..training.hook_checks import loss_of, targets_of, value_gradient_of, value_loss_of
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
 from .functional_mlp import SIZES
-from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
+from .phase_batch import PhaseBatch, explained_variance, staleness_after_training, staleness_of_data
 from .policy import Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec, no_closed_form
 
@@ -124,7 +124,7 @@ class ControlLearner(Learner[ControlData, Part]):
     def end(self) -> dict[str, Any]:
         batch = self.batch
         del self.batch, self.targets  # the next phase collects before it learns: not two phases' data at once
-        return after_training(batch, self.policy.evaluate(batch.obs, batch.action).logp)
+        return staleness_after_training(batch, self.policy.evaluate(batch.obs, batch.action).logp)
 
     @torch.no_grad()
     def gradient(self, part: Part) -> Gradient:
@@ -154,7 +154,7 @@ class ControlLearner(Learner[ControlData, Part]):
             "entropy": policy.mean_entropy(now),
             "clipped": gradient_size.view_as(mask),  # see `_summarise`
             "advantage": advantage,
-            **of_tails(decisions),
+            **tail_masks(decisions),
         }
         return Gradient(decisions, answer, log, reaches_policy)
 

@@ -72,7 +72,7 @@ class RewardScale:
     def __init__(self) -> None:
         self.moments = Moments.initial(1)
 
-    def take_in(self, returns: Tensor) -> None:
+    def update(self, returns: Tensor) -> None:
         """Take in returns [T, B] as `discounted_returns` gives them."""
         self.moments = self.moments.with_samples(returns.reshape(-1, 1))
 

@@ -121,7 +121,7 @@ def staleness_of_data(batch: PhaseBatch) -> dict[str, float]:
     }
 
 
-def after_training(batch: PhaseBatch, logp: Tensor) -> dict[str, float]:
+def staleness_after_training(batch: PhaseBatch, logp: Tensor) -> dict[str, float]:
     """π after the phase against behaviour (`tv_end`, `ess_end`) and against π_T (`tv_forward`); logp [N]."""
     ratio, ones = importance_ratio(logp, batch.behaviour_logp), torch.ones_like(logp)
     # D_TV(π, π_T) = ½ E_μ|π/μ − π_T/μ|: the sample is behaviour's, so both enter as weights against it

@@ -45,7 +45,7 @@ class OutputGradient(NamedTuple):
     log_std: Tensor | None = None  # [A], likewise
 
 
-def standardise(version: Version, obs: Tensor) -> Tensor:
+def normalise_for(version: Version, obs: Tensor) -> Tensor:
     """Observations [N, D] as a version sees them."""
     return ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-CLIP, CLIP)
 
@@ -170,7 +170,7 @@ class MLPPolicy:
     def version_values(self, version: Version, obs: Tensor) -> Tensor:
         """V [N] of raw observations [N, D] by a version's own critic and statistics."""
         critic = views_of(version.tensors["critic"], self.critic_shapes)
-        return network(critic, standardise(version, obs)).squeeze(-1)
+        return network(critic, normalise_for(version, obs)).squeeze(-1)
 
     @torch.no_grad()
     def actor_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -275,6 +275,6 @@ def mixture_logp(
     terms = []
     for version, share in zip(versions, shares, strict=True):
         weights = views_of(version.tensors["actor"], policy.actor_shapes)
-        mean, log_std = policy.actor(weights, standardise(version, obs))
+        mean, log_std = policy.actor(weights, normalise_for(version, obs))
         terms.append(policy.distribution.logp(action, mean, log_std) + math.log(share))
     return torch.logsumexp(torch.stack(terms), 0) if len(terms) > 1 else terms[0]

@@ -20,7 +20,7 @@ from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count, Flow, flow_of
-from ..training.version_assignment import Lags, drawn_rows
+from ..training.version_assignment import Lags, rows_from_draw
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .native_actor_critic import policy_for
@@ -153,7 +153,7 @@ class ScheduledRollouts:
         if spec.mechanism == "reexecute" and spec.assignment == "phase":
             return self.lags.rows(phase, spec.num_envs, length=spec.num_steps)
         # the newest version acts, and stored rows return; or each episode gets a version as it begins
-        return drawn_rows(phase, np.full((spec.num_envs, 1), phase), spec.num_steps, spec.num_steps)
+        return rows_from_draw(phase, np.full((spec.num_envs, 1), phase), spec.num_steps, spec.num_steps)
 
     def _generate(self, buffer: PolicyBuffer, phase: int, schedule: Schedule, rows: Ints) -> ActorGroup:
         """Return the group of these rows, by their one actor."""
@@ -164,7 +164,7 @@ class ScheduledRollouts:
         next_versions = (
             self._versions_by_episode(buffer, phase, actor.collector)
             if self.spec.assignment == "episode"
-            else versions_of(schedule.along(rows, self.spec.num_steps)[0])
+            else next_versions_from(schedule.along(rows, self.spec.num_steps)[0])
         )
         group = actor.generate(buffer, int(schedule.nth[rows[0]]), next_versions)
         if self.spec.density == "component":
@@ -193,7 +193,7 @@ class ScheduledRollouts:
         shares = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
         numbers = sorted(shares)
         obs, action = (x.transpose(0, 1).flatten(0, 1) for x in (rollout.obs, rollout.action))
-        versions = [collector.as_acted(buffer[v]) for v in numbers]
+        versions = [collector.with_acting_statistics(buffer[v]) for v in numbers]
         logp = mixture_logp(self.policy, versions, [shares[v] for v in numbers], obs, action)
         return logp.view(rollout.version.t().shape).t().contiguous()
 
@@ -219,7 +219,7 @@ class ScheduledRollouts:
         self.pending = {number: group_from_dict(content, device) for number, content in state["held"].items()}
 
 
-def versions_of(versions: Ints) -> NextVersions:
+def next_versions_from(versions: Ints) -> NextVersions:
     """Return a function of decision t: the planned `versions` [E, T] at t where any row's changes there, else None."""
     starts = {0, *(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist()}
     return lambda t, done: versions[:, t] if t in starts else None

@@ -17,7 +17,7 @@ from ..batch import Rollout
 from ..errors import Changed, Diverged
 from ..lag import read_lag
 from ..store.numpy_policy import POLICY
-from ..tokens.token_metrics import of_mismatch
+from ..tokens.token_metrics import mismatch_metrics
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, Scores
 from ..training.sample_ledger import Count, Flow
@@ -144,7 +144,7 @@ class ControlSimulation(Simulation[ControlData]):
         spec, rows = self.spec, self.actors.collect(self.buffer, phase)
         rollout, flow = rows.rollout, rows.flow
         fresh = slice(None) if rows.first_use is None else rows.first_use  # counted once in the running statistics
-        self.reward_scale.take_in(rows.returns[:, fresh])
+        self.reward_scale.update(rows.returns[:, fresh])
         if spec.mechanism == "replay":
             rollout, flow = self._replay(phase, rows.rollout)
         self._check_finite(rows.rollout)
@@ -243,7 +243,7 @@ def _mismatch(rollout: Rollout) -> dict[str, float]:
     """Return the distances between the copies that acted and their versions; empty without a mismatch model."""
     if rollout.version_logp is None or rollout.version_entropy is None:
         return {}
-    return of_mismatch(
+    return mismatch_metrics(
         rollout.sampler_logp, rollout.version_logp, rollout.version_entropy, torch.ones_like(rollout.version_logp)
     )
 

@@ -22,12 +22,12 @@ from ..task import Task
 from ..training.method_descriptions import uses_behaviour_kl
 from .env_checks import (
     FIRST_END,
-    checked_step,
+    explain_env_errors,
     has_own_reset,
-    name_wrong_answers,
     normalising_wrapper,
     seeding_problem,
     sizes_of_spaces,
+    step_vector,
     time_limit,
     unsupported_space,
 )
@@ -113,10 +113,10 @@ class ControlTask(Task):
 
     @classmethod
     def try_out(cls, env: str) -> None:
-        with contextlib.closing(cls().vector(env, 1, 1)) as vector, name_wrong_answers(env):
+        with contextlib.closing(cls().vector(env, 1, 1)) as vector, explain_env_errors(env):
             vector.reset(seed=0)
             vector.single_action_space.seed(0)
-            checked_step(vector, env, np.array([vector.single_action_space.sample()]))
+            step_vector(vector, env, np.array([vector.single_action_space.sample()]))
             if time_limit(vector, env) is None:
                 LOGGER.warning(
                     "gymnasium knows no time limit of %s: its episodes must end by themselves within %s steps",
@@ -125,7 +125,7 @@ class ControlTask(Task):
                 )
             if not has_own_reset(vector):
                 return
-        with contextlib.closing(cls().vector(env, 2, 1)) as pair, name_wrong_answers(env):
+        with contextlib.closing(cls().vector(env, 2, 1)) as pair, explain_env_errors(env):
             if pair.num_envs > 1 and (problem := seeding_problem(pair)):
                 raise UserError(f"ENV={env}: {problem}")
 

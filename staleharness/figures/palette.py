@@ -23,7 +23,7 @@ ALGORITHM_COLOURS = {
     "a3po": ("#CC79A7", "X"),
 }
 # For all other methods, in order of name: found by a search so that all fourteen stay distinct in simulations of red-
-# and of green-blindness (tests/figures/test_palette.py), with markers that ALGORITHM_COLOURS does not use.
+# and of green-mismatch_warning (tests/figures/test_palette.py), with markers that ALGORITHM_COLOURS does not use.
 SPARE_COLOURS = (
     ("#23008B", "<"),
     ("#B3BE68", ">"),

@@ -38,7 +38,7 @@ class AReaL(PipelineLag):
 @LAGS.register("skyrl")
 @dataclass(frozen=True)
 class SkyRL(PipelineLag):
-    """Admission by a bound on groups in flight or queued; no group is too old to be trained on.
+    """Admission by a bound on groups in flight or queued; groups of any age are trained on.
 
     A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; in-flight rows switch
     to new weights. Where the bound binds, it equals the mean lag. SkyRL warns about groups above the bound, but trains

@@ -74,8 +74,8 @@ class Miles(PipelineLag):
 
     `concurrent` batches are in flight: a group begins when as many rows as it needs have finished, or, with
     `granularity=group`, when a whole group has. A buffer of `buffer` batches holds generation back when it is full.
-    During a step the next batch is assembled, without groups that are then more than `max_weight_staleness` versions
-    old; at their own step groups are one version older. New weights are sent only once that batch is complete;
+    The next batch is assembled during a step, without groups then more than `max_weight_staleness` versions old;
+    groups are one version older when trained on. New weights are sent only once that batch is complete;
     in-flight rows switch to them.
 
     Leaves out: `update_weights_interval`, aborted groups, and filters.

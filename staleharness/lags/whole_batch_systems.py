@@ -120,8 +120,8 @@ class Megatron(PipelineLag):
     (1 + lag) batches are in flight, submitted in units of rows (R), groups (G) or batches (B); in-flight rows switch to
     new weights. With `consume=B`, batches are taken whole, in the order of submission, and groups and batches keep
     their places until then. In the notation submit/consume, B/B and G/B are at most `lag` versions behind (rounded up)
-    at their first decision. G/G is about (1 + lag) behind on average; R/G is that times the tail of a group, the mean
-    time of its longest row over the mean time of a row. R/B is older than the published law says.
+    at their first decision. G/G is about (1 + lag) behind on average; R/G multiplies that by a group's tail: the mean
+    time of its longest row over that of a row. R/B lags more than the published formula.
 
     Leaves out: training time, because inference is suspended meanwhile, so that of the rows' timing only `cv` matters;
     and automatic tuning of `lag`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by in_process_decoders.py
 
-FORMS = {
+DTYPES = {
     "mask": "float32",
     "token": "int64",
     "version": "int64",
@@ -153,7 +153,7 @@ def check_decoder_name(name: str) -> None:
             raise UserError(f"{where} takes the name of the built-in decoder {candidate}; rename it")
 
 
-def samples_mu(spec: LanguageSpec) -> bool:
+def takes_mu_from_decoder(spec: LanguageSpec) -> bool:
     """Return whether μ is what the decoder reports, in any run of a spec."""
     return spec.behaviour == "sampler" or (spec.behaviour == "auto" and spec.mismatch != NONE)
 
@@ -168,7 +168,7 @@ def check_sampler(spec: LanguageSpec) -> None:
     if spec.decoder in BUILT_IN:
         return
     decoder = DECODERS[spec.decoder]
-    if samples_mu(spec) and not decoder.reports_logp:
+    if takes_mu_from_decoder(spec) and not decoder.reports_logp:
         raise UserError(
             f"{where}, behaviour={spec.behaviour}: the decoder {spec.decoder} reports no log-probabilities to take μ "
             "from; give SET=behaviour=version"
@@ -189,7 +189,7 @@ def _writes(policy: CausalLM, request: Request, buffer: PolicyBuffer) -> dict[st
     places = {
         "the policy's weights": list(policy.model.parameters()),
         "the request": [x for x in (request.prompt, request.prompt_mask, request.uniform) if x is not None],
-        "a version of the buffer": [x for version in buffer.at_hand() for x in version.tensors.values()],
+        "a version of the buffer": [x for version in buffer.in_host_memory() for x in version.tensors.values()],
     }
     return {place: [(x, x._version, x.data_ptr()) for x in tensors] for place, tensors in places.items()}
 
@@ -202,7 +202,7 @@ def _wrong_form(decoded: object, request: Request) -> str | None:
         return f"an object of type {type(decoded).__name__} instead of Decoded"
     rows, prompt_width = request.prompt.shape
     width = 0  # of the mask, which comes first
-    for name, kind in FORMS.items():
+    for name, kind in DTYPES.items():
         x = getattr(decoded, name)
         if x is None and name in ("logp", "experts"):
             continue

@@ -22,7 +22,7 @@ from .decoder_interface import DECODERS, Decoded, Decoder, Request, check_decode
 from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward, prepack
 from .model.native_forward_backward import NativeForward, supports_native_forward
-from .model.routing import of_read_tokens
+from .model.routing import mask_unread_tokens
 from .native_decoding import NativeBatch
 from .static_decoding import StaticBatch
 from .version_groups import NO_VERSION, batches, first_numbers_of, join_stretches, regroup
@@ -196,5 +196,5 @@ def _decoded(
     """Return completions [B, length] cut to the longest."""
     longest = max(1, int(mask.sum(1).max()))
     if experts is not None:
-        experts = of_read_tokens(experts, request.prompt_mask, mask)[:, : request.prompt.shape[1] + longest]
+        experts = mask_unread_tokens(experts, request.prompt_mask, mask)[:, : request.prompt.shape[1] + longest]
     return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest), experts)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..pipeline_lag_model import PipelineLag
 from ..rollout_schedule import Schedule
-from ..rollout_schedule_checks import checked_schedule
+from ..rollout_schedule_checks import validate_schedule
 from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
 from .sampler import Sampler, join_rows
@@ -50,7 +50,7 @@ class PacedGroups:
         demand = replace(spec.demand, phases=phase + 1)
         schedule = model.schedule_by_length(demand, lengths)
         schedule = replace(schedule, actor=np.zeros_like(schedule.group), nth=schedule.group)
-        schedule = checked_schedule(schedule, demand, f"LAG={model.text}")
+        schedule = validate_schedule(schedule, demand, f"LAG={model.text}")
         schedule.check_capacity(spec.capacity, f"LAG={model.text}", model.longest)
         return schedule
 

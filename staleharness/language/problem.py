@@ -60,7 +60,7 @@ def strip_calculator(solution: str) -> str:
     return _ANNOTATION.sub("", solution)
 
 
-def checked_problems(answer: object, env: str, split: Split) -> list[Problem]:
+def validate_problems(answer: object, env: str, split: Split) -> list[Problem]:
     """Return what a task's `problems` returned for a split as a list. Raises `UserError` where it is not problems of
     three strings, or none."""
     where = f'ENV={env}: problems(spec, "{split}") returns'

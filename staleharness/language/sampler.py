@@ -20,9 +20,9 @@ from ..rollout_schedule import Ints
 from ..tokens.minibatch_gradient import Timer, parts
 from ..tokens.policy_interface import TokenScores
 from ..training.policy_buffer import PolicyBuffer
-from ..training.sampler_copies import SamplerCopies, matrices_of_blocks
+from ..training.sampler_copies import SamplerCopies, block_copier
 from .answer_grading import Grade
-from .decoder_interface import Decoded, Decoder, Request, samples_mu
+from .decoder_interface import Decoded, Decoder, Request, takes_mu_from_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.routing import resize, routing_differs
 from .problem import Grader, Problem
@@ -55,7 +55,7 @@ class Sampler:
         self.prompts, self.grader, self.stops = prompts, grader, stops
         self.models = read_mismatch(spec.mismatch)
         self.copies: SamplerCopies | None = None
-        if self.models or samples_mu(spec):
+        if self.models or takes_mu_from_decoder(spec):
             self.use_copies()
         self.order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
         self.start_timer()
@@ -63,7 +63,7 @@ class Sampler:
     def use_copies(self) -> None:
         """Decode with copies of versions from now on. They are in memory of their own, so that products round alike in
         every process."""
-        copy_tensors = matrices_of_blocks(self.models, self.spec.seed, self.decoder.policy.in_by_out_parameters)
+        copy_tensors = block_copier(self.models, self.spec.seed, self.decoder.policy.in_by_out_parameters)
         self.copies = SamplerCopies(copy_tensors, self.spec.capacity, self.spec.seed)
 
     def start_timer(self) -> None:
@@ -181,7 +181,7 @@ def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, version
     """Return log μ [B, T] of each token, 0 at padding, as the run's `behaviour` says: the decoder's own number, or
     `version_logp`. Raises `UserError` where that is the decoder's, and it reports none."""
     spec = decoder.policy.spec
-    if not (samples_mu(spec) or (spec.behaviour == "auto" and decoder.trusted(request))):
+    if not (takes_mu_from_decoder(spec) or (spec.behaviour == "auto" and decoder.trusted(request))):
         return version_logp
     if decoded.logp is None:
         raise UserError(f"the decoder {decoder.name} reports no log-probabilities to take μ from")
@@ -200,7 +200,7 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
     first_version, at_once = int(versions.flat[0]), policy.micro_batch == 0 or len(versions) <= policy.micro_batch
     is_uniform = bool((versions == first_version).all())
-    if policy.caches_score and at_once and is_uniform and policy.is_learner(buffer[first_version]):
+    if policy.caches_score and at_once and is_uniform and policy.has_weights_of(buffer[first_version]):
         scores = policy.cache_score(*completions)
         assert scores.entropy is not None
         return TokenScores(scores.logp.detach(), scores.entropy.detach(), None)

@@ -17,7 +17,7 @@ from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.matrix_products import has_bfloat16_kernels
 from .model.model_preflight import check_memory
-from .problem import Grader, Problem, Split, checked_problems, select_problems, strip_calculator, warm_start_problems
+from .problem import Grader, Problem, Split, select_problems, strip_calculator, validate_problems, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
@@ -45,7 +45,7 @@ def report_progress(text: str) -> None:
 
 def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     """Return the setup of a spec whose paths are resolved (`task.resolve_paths`)."""
-    splits = {split: checked_problems(task.problems(spec, split), spec.env, split) for split in SPLITS}
+    splits = {split: validate_problems(task.problems(spec, split), spec.env, split) for split in SPLITS}
     source, warnings = task.weights(spec, report_progress)
     policy = CausalLM(source, spec)
     if policy.precision == torch.bfloat16 and not policy.fuses and spec.device == "cpu" and not has_bfloat16_kernels():

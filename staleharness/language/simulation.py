@@ -21,7 +21,7 @@ from ..batch import Completions
 from ..objectives import masked_mean
 from ..store.stored_run import MODEL
 from ..tokens.learner import TokenLearner
-from ..tokens.token_metrics import of_mismatch
+from ..tokens.token_metrics import mismatch_metrics
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, PhaseRecord, Scores
 from ..training.policy_buffer import PolicyBuffer
@@ -98,7 +98,7 @@ class LanguageSimulation(Simulation[Completions]):
         metrics |= self.external_lag(phase, data.gradient_step[data.mask.bool()])
         sample = batch.candidates or data
         assert sample.version_logp is not None and sample.version_entropy is not None
-        metrics |= of_mismatch(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
+        metrics |= mismatch_metrics(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
         if sample.routing_differs is not None:
             metrics["mismatch/routing_differs"] = float(masked_mean(sample.routing_differs, sample.mask))
         return PhaseData(data, data.behaviour_logp, metrics, self.sampler.timer.seconds, batch.flow)

@@ -72,7 +72,7 @@ class LanguageSpec(TokenSpec):
     routing_replay: Literal["none", "R2", "R3"] = later("none", before="none")
 
     # under a simulated pipeline
-    # completions made to be counted alone: those never trained on, those that wait as well, or none
+    # completions sampled only for the ledger: those never trained on, also those waiting, or none
     ledger: Literal["final", "every_phase", "trained"] = later("final", before="final")
 
     # advantage and loss
@@ -94,7 +94,7 @@ class LanguageSpec(TokenSpec):
     # evaluation: greedy completions of test problems
     evaluations: int = 8
     evaluation_problems: int = 0  # the first so many of the test split; 0: all
-    # completions sampled of each, beside the greedy one, for the sampled accuracy; 0: none
+    # samples per test problem, besides the greedy completion, for sampled accuracy; 0: none
     evaluation_samples: int = later(0, before=0)
 
     # machine

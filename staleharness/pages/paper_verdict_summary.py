@@ -21,8 +21,8 @@ from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_wor
 CONCLUSION = "**In short:** "
 CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
 HEAD = (
-    "| figure | verdict | parts of its claim that hold; the first that fails or, if none does, is open "
-    "(difference, 95 % interval, runs per side) |"
+    "| figure | verdict | claim parts that hold; first part that fails, else first open part (difference, 95 % "
+    "interval, runs per side) |"
 )
 ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
 LINK = re.compile(r"(?<!\| )\[([^\]]+)\]\(([\w/]+/evidence\.md#[^)]+)\)")  # of one without

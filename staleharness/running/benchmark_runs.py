@@ -21,8 +21,8 @@ from ..statistics.benchmark.protocol import (
     ProtocolPlace,
     chosen_rate,
     is_complete,
-    look_rates,
     method_of,
+    preview_rates,
     runs_by_row,
 )
 from ..statistics.method_labels import without_options
@@ -163,7 +163,7 @@ def run_method(
         result.interrupted |= outcome.interrupted
         result.missing += len(stage.runs) - len(runs)
 
-    rates = look_rates(protocol, published_runs(protocol.name))
+    rates = preview_rates(protocol, published_runs(protocol.name))
     report_plan(protocol, name, rates, look)  # before anything starts: it names what the track cannot run
     if not look:
         ladder = ladder_plan(protocol, name)
@@ -216,7 +216,7 @@ def missing_runs_of(
             else:
                 missing.append(run)
 
-    rates = look_rates(protocol, published_runs(protocol.name))
+    rates = preview_rates(protocol, published_runs(protocol.name))
     if not look:
         add_stage(ladder_plan(protocol, name))
         rates |= _chosen_rates(protocol, name, result)

@@ -28,7 +28,7 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..training.checkpoint import MAX_FILES
-from ..training.method_descriptions import blindness, idle_correction
+from ..training.method_descriptions import idle_correction, mismatch_warning
 from ..training.version_assignment import WIDEST, expected_lag
 from .plan import Plan, PlannedRun
 
@@ -219,7 +219,7 @@ def blind_notes(plan: Plan) -> list[str]:
     """Warn of each method that does not see its mismatch model, or corrects for one that is absent, one line each."""
     specs = {(run.label, run.spec.mismatch, run.spec.behaviour): run.spec for run in plan.runs}
     methods = [(make_algorithm(spec), spec) for spec in specs.values()]
-    lines = (warn(*method) for method in methods for warn in (blindness, idle_correction))
+    lines = (warn(*method) for method in methods for warn in (mismatch_warning, idle_correction))
     return list(dict.fromkeys(line for line in lines if line is not None))
 
 

@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..lag import LAGS, Assignment, Draw, LagModel, read_lag
 from ..rollout_schedule import NEVER, Demand, Schedule
 from ..rollout_schedule_checks import make_schedule
-from ..training.version_assignment import checked_assignment, checked_probabilities
+from ..training.version_assignment import validate_assignment, validate_probabilities
 from .check_runner import global_generators, parametrize, refusals_fail, run_checks
 
 LagCheck = Callable[[LagModel], None]
@@ -114,7 +114,7 @@ def draws_as_its_probabilities_say(model: LagModel) -> None:
         call = f"probabilities({draw.phase}, {draw.capacity})"
         probabilities = at.probabilities(draw.phase, draw.capacity)
         with refusals_fail():
-            checked_probabilities(at, draw.phase, draw.capacity, probabilities)
+            validate_probabilities(at, draw.phase, draw.capacity, probabilities)
         assert all(p > 0.0 for p in probabilities.values()), f"{call} returns versions of probability 0; leave them out"
         total = sum(probabilities.values())
         assert abs(total - 1.0) < 1e-9, f"{call} adds up to {total!r}, not 1"
@@ -189,7 +189,7 @@ def parametrize_with_lag_checks(models: Iterable[LagModel]) -> Any:
 def _assign(model: LagModel, draw: Draw) -> Assignment:
     """Return the answer to a draw. Raises `AssertionError`, with the line by which a run would refuse it."""
     with refusals_fail():
-        return checked_assignment(model, draw, model.assign(draw))
+        return validate_assignment(model, draw, model.assign(draw))
 
 
 def _works(model: LagModel, capacity: int) -> bool:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ..base.streams import global_generators_restored, seed_global_generators
 from ..control.action_distributions import Categorical, Gaussian
-from ..control.collector import actor_copy
+from ..control.collector import actor_copier
 from ..control.policy import MLPPolicy
 from ..control.spec import ControlSpec
 from ..control.task import check_copies
 from ..errors import UserError
 from ..mismatch import MISMATCHES, Mismatch, Place, read_mismatch
 from ..training.policy_buffer import Version
-from ..training.sampler_copies import CopyTensors, SamplerCopies, matrices_of_blocks
+from ..training.sampler_copies import CopyTensors, SamplerCopies, block_copier
 from .check_runner import global_generators, parametrize, run_checks
 
 MismatchCheck = Callable[[Mismatch], None]
@@ -181,7 +181,7 @@ def acts_in_each_kind_of_task(model: Mismatch) -> None:
     """Copies of policies of language tasks and, unless refused in one line, of control have the policies' shapes and
     finite outputs, and are made again to the same bits."""
     tensors = {place.name: weight.cpu() for weight, place in example_matrices() if "layers" in place.name}
-    _acting_copy(matrices_of_blocks((model,), 7), Version(3, 0, tensors), "a language policy")
+    _acting_copy(block_copier((model,), 7), Version(3, 0, tensors), "a language policy")
     try:
         check_copies(ControlSpec(env="Hopper-v5", algorithm="ppo_clip", mismatch=model.text))
     except UserError as error:
@@ -189,7 +189,7 @@ def acts_in_each_kind_of_task(model: Mismatch) -> None:
         return
     for actions in (Gaussian(2), Categorical(3)):
         policy, words = MLPPolicy(4, actions, (8,), seed=0), f"an actor of {type(actions).__name__} actions"
-        copy = _acting_copy(actor_copy((model,), policy, 7), policy.snapshot(3, 0), words)
+        copy = _acting_copy(actor_copier((model,), policy, 7), policy.snapshot(3, 0), words)
         acting = policy.acting([copy], np.zeros(5, dtype=np.int64))
         outputs = acting.means(torch.linspace(-2.0, 2.0, 20).view(5, 4))
         assert outputs.isfinite().all(), f"the copy of {words} gives numbers that are not finite"

@@ -18,7 +18,7 @@ from ..control.env_checks import seeding_problem, unsupported_space
 from ..control.task import ControlTask
 from ..errors import shorten
 from ..language.answer_grading import Grade
-from ..language.problem import Grader, Problem, checked_problems
+from ..language.problem import Grader, Problem, validate_problems
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import ENVS, Task
@@ -205,7 +205,7 @@ def check_language_task(family: type[LanguageTask], env: str, data: str = "") ->
 
 
 def _problems(family: type[LanguageTask], spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-    return checked_problems(family().problems(spec, split), spec.env, split)
+    return validate_problems(family().problems(spec, split), spec.env, split)
 
 
 def _grade_is_fixed(grader: Grader, problem: Problem, text: str) -> Grade:

@@ -19,7 +19,7 @@ from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.method_descriptions import extra_passes
 from .minibatch_gradient import Minibatch, Timer, gradient, gradient_by_rows, pieces
 from .policy_interface import Forward, TokenPolicy, score_completions
-from .token_metrics import of_round
+from .token_metrics import round_metrics
 from .token_run_spec import TokenSpec
 
 
@@ -47,16 +47,16 @@ class TokenLearner(Learner[Completions, Minibatch]):
         begin = time.perf_counter()
         scores_start = extra_passes(self.algorithm, self.spec).per_phase > 0
         self.start = self._score(data) if scores_start else None  # under π_T, the learner at the start of the phase
-        self.realigned_logp = self.start  # under the learner when targets were last computed
+        self.aligned_logp = self.start  # under the learner when targets were last computed
         self.timer("proximal", begin)
-        return of_round(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
+        return round_metrics(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
 
     def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         """Groups in the order they were generated, shuffled from the second epoch on."""
         spec, data = self.spec, self.data
-        if epoch > 0 and self.algorithm.realign_every == "epoch" and self.realigned_logp is not None:
+        if epoch > 0 and self.algorithm.realign_every == "epoch" and self.aligned_logp is not None:
             begin = time.perf_counter()
-            self.realigned_logp = self._score(data)
+            self.aligned_logp = self._score(data)
             self.timer("proximal", begin)
         groups = len(data.token) // spec.completions
         order = np.arange(groups)
@@ -64,11 +64,11 @@ class TokenLearner(Learner[Completions, Minibatch]):
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
         for part in np.array_split(order, spec.minibatches):
             if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
-                yield self.minibatch(data, self.loss_mask, self.start, self.realigned_logp)
+                yield self.minibatch(data, self.loss_mask, self.start, self.aligned_logp)
             else:
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
-                anchors = (None if x is None else x[index] for x in (self.start, self.realigned_logp))
+                anchors = (None if x is None else x[index] for x in (self.start, self.aligned_logp))
                 yield self.minibatch(data.rows(index), self.loss_mask[index], *anchors)
 
     def trained_by(self, parts: Sequence[Minibatch]) -> Tensor:
@@ -77,7 +77,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         return trained
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_grad()
         compute = gradient_by_rows if self.algorithm.optimal_baseline else gradient
         result = compute(self.spec, self.policy, self.algorithm, part, self.timer)
         if not self.spec.mask_truncated:
@@ -86,7 +86,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         return result._replace(log=result.log | {"untaught_steps": (part.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
-        del self.data, self.loss_mask, self.start, self.realigned_logp  # not two rounds' data at once
+        del self.data, self.loss_mask, self.start, self.aligned_logp  # not two rounds' data at once
         return {}
 
     def optimise(self, rate: float) -> Tensor:

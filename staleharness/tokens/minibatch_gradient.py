@@ -24,7 +24,7 @@ from ..objectives import group_baseline
 from ..training.base_learner import Gradient, normalise
 from ..training.hook_checks import loss_of, targets_of
 from .policy_interface import Entropy, TokenPolicy, score_completions
-from .token_metrics import of_step
+from .token_metrics import step_metrics
 from .token_run_spec import TokenSpec
 
 
@@ -115,7 +115,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
             piece = score_completions(policy, p, None, "gradient" if entropy_mode == "gradient" else "none")
             _backward(piece.logp, piece.entropy, *gradients)
     timer("train", begin)
-    log = of_step(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
+    log = step_metrics(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
     return Gradient(decisions, answer, log, reaches_policy)
 
 
@@ -248,7 +248,7 @@ def gradient_by_rows(
     ratio = torch.where(group_moment > 0, own_moment / group_moment.clamp(min=1e-30), 1.0)
     answer = loss_of(algorithm, decisions)
     timer("train", begin)
-    log = of_step(decisions, answer, logp_gradient * advantage, entropy, weights, algorithm.proximal)
+    log = step_metrics(decisions, answer, logp_gradient * advantage, entropy, weights, algorithm.proximal)
     return Gradient(decisions, answer, log | {"second_moment_ratio": ratio})
 
 

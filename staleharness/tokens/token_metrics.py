@@ -20,7 +20,7 @@ from ..objectives import (
 TAIL = math.log(2.0)  # size of a log-ratio from which a decision is in the tails
 
 
-def of_round(data: Completions, completions: int) -> dict[str, float]:
+def round_metrics(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
     length = data.mask.sum(1)
     changes = torch.zeros_like(data.mask)
@@ -39,7 +39,7 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
     }
 
 
-def of_step(
+def step_metrics(
     decisions: Decisions, answer: PolicyLoss, logp_gradient: Tensor, entropy: Tensor, weights: Tensor, proximal: str
 ) -> dict[str, Tensor]:
     """Return the metrics of one gradient step; logp_gradient [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the
@@ -49,14 +49,14 @@ def of_step(
         return {
             "policy_loss": (weights * answer.loss).sum().detach(),
             "entropy": masked_mean(entropy, mask),
-            **of_weights(decisions.target_logp.detach(), decisions.behaviour_logp, mask),
-            **of_two_factors(decisions),
-            **of_proximal(decisions, answer, proximal != "behaviour", mask),
-            **of_clipping(logp_gradient, decisions.advantage, mask),
+            **weight_metrics(decisions.target_logp.detach(), decisions.behaviour_logp, mask),
+            **two_factor_metrics(decisions),
+            **proximal_metrics(decisions, answer, proximal != "behaviour", mask),
+            **clipping_metrics(logp_gradient, decisions.advantage, mask),
         }
 
 
-def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def weight_metrics(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Importance weights w = π/μ, before any truncation, for tokens and whole completions. Every weight counts as
     1, as on-policy, where `mask` is 0 everywhere."""
     target_logp, behaviour_logp = target_logp * mask, behaviour_logp * mask
@@ -77,7 +77,7 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     }
 
 
-def of_mismatch(
+def mismatch_metrics(
     sampler_logp: Tensor | None, version_logp: Tensor, version_entropy: Tensor, mask: Tensor
 ) -> dict[str, float]:
     """Return the distances between sampler and trainer at the version that acted, w = π_version/sampler, without any
@@ -96,14 +96,14 @@ def of_mismatch(
     gap = {"mismatch/surprisal_gap": float(mean) / error if error > 1e-12 else 0.0}
     if sampler_logp is None:
         return gap
-    weights = of_weights(version_logp, sampler_logp.double(), mask)
+    weights = weight_metrics(version_logp, sampler_logp.double(), mask)
     distance = masked_mean((version_logp - sampler_logp).abs(), mask)
     values = {name: weights[name] for name in ("kl_k1", "kl_k3", "tv", "ess", "ess_sequence")}
     values |= {"abs_mean": distance, "max": weights["weight_max"], "min": weights["weight_min"]}
     return {f"mismatch/{name}": float(x) for name, x in values.items()} | gap
 
 
-def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
+def two_factor_metrics(decisions: Decisions) -> dict[str, Tensor]:
     """Return KL[μ ‖ π], estimator k1, in its two parts: μ to the version that acted, and from there to π, by
     age, and the shares of tails. Empty where the first part is 0, since μ is that version's own number."""
     version, mask = decisions.version_logp, decisions.mask
@@ -112,12 +112,12 @@ def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
     return {
         "mismatch/kl_k1_engine": -masked_mean(version - decisions.behaviour_logp, mask),
         "mismatch/kl_k1_lag": -masked_mean(decisions.target_logp.detach() - version, mask),
-        **of_age(decisions),
-        **of_tails(decisions),
+        **age_metrics(decisions),
+        **tail_masks(decisions),
     }
 
 
-def of_age(decisions: Decisions) -> dict[str, Tensor]:
+def age_metrics(decisions: Decisions) -> dict[str, Tensor]:
     """Return KL[μ ‖ π] (k3) of decisions no older than the minibatch's mean lag, and of those that are older (0 where
     there are none)."""
     log_ratio = decisions.target_logp.detach() - decisions.behaviour_logp
@@ -132,7 +132,7 @@ def by_age(decisions: Decisions) -> tuple[Tensor, Tensor]:
     return decisions.mask * (1.0 - older), decisions.mask * older
 
 
-def of_tails(decisions: Decisions) -> dict[str, Tensor]:
+def tail_masks(decisions: Decisions) -> dict[str, Tensor]:
     """Return masks [B, T] of ratios above 2 or below ½: π_version/μ (engine), π/π_version (lag), and π/μ by the sign
     of the advantage and by age, no older or older than the minibatch's mean lag."""
     version = decisions.version_logp
@@ -152,7 +152,7 @@ def of_tails(decisions: Decisions) -> dict[str, Tensor]:
     }
 
 
-def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:
+def proximal_metrics(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:
     """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
 
     `by_learner`: that policy is a version or average of the learner, and u is before any truncation. Otherwise u is the
@@ -186,7 +186,7 @@ def _extremes(name: str, weight: Tensor, mask: Tensor) -> dict[str, Tensor]:
     return {key: torch.where(inside.any(), x, torch.ones_like(x)) for key, x in extremes.items()}
 
 
-def of_clipping(logp_gradient: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def clipping_metrics(logp_gradient: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Share of all tokens that had an advantage and got no gradient from the method; also by the advantage's sign."""
     silent = (logp_gradient == 0) & (mask > 0)
     return {

@@ -39,7 +39,7 @@ class Learner(ABC, Generic[Data, Part]):
     """Trains the target policy. Holds the optimiser, the method's state and, for `ewma`, the moving average.
 
     parameters: those that the optimiser updates; `gradient` leaves their gradients in them.
-    followed_by_shadow: the policy's own among them, which the moving average (the shadow) of `ewma` follows.
+    policy_parameters: the policy's own among them, which the moving average (the shadow) of `ewma` follows.
     rows: the phase's data for the accounts of lag; a kind of task may set it in `begin`.
     first_lags, last_lags: lags of the phase's first and last minibatch.
     first_epoch_decisions: number of decisions trained on in the phase's first epoch.
@@ -50,11 +50,11 @@ class Learner(ABC, Generic[Data, Part]):
     reports_step_scale: ClassVar[bool] = True
 
     def __init__(
-        self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], followed_by_shadow: Sequence[Tensor]
+        self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], policy_parameters: Sequence[Tensor]
     ) -> None:
         from .optimiser import StateParameters, SuccessiveGradients
 
-        self.algorithm, self.parameters, self.followed_by_shadow = algorithm, list(parameters), list(followed_by_shadow)
+        self.algorithm, self.parameters, self.policy_parameters = algorithm, list(parameters), list(policy_parameters)
         self.spec = spec
         self.optimizer = self.make_optimizer()
         self.gradient_steps = 0
@@ -65,7 +65,7 @@ class Learner(ABC, Generic[Data, Part]):
         self.changes_each_step = defines(algorithm, "step_state")
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stop: Stop = "no"
-        self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
+        self.shadow = [p.detach().clone() for p in self.policy_parameters] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: LearnerRows | None = None
         self.first_lags: MinibatchLags | None = None
@@ -156,12 +156,12 @@ class Learner(ABC, Generic[Data, Part]):
             decay = self.algorithm.ewma_decay
             from .optimiser import ewma_update
 
-            self.shadow_weight = ewma_update(self.shadow, self.followed_by_shadow, self.shadow_weight, decay)
+            self.shadow_weight = ewma_update(self.shadow, self.policy_parameters, self.shadow_weight, decay)
         return norm
 
     def policy_gradients(self) -> list[Tensor]:
         """Return the policy's gradient tensors themselves, without a critic's."""
-        return [p.grad for p in self.followed_by_shadow if p.grad is not None]
+        return [p.grad for p in self.policy_parameters if p.grad is not None]
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
         """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [B, T]."""
@@ -183,7 +183,7 @@ class Learner(ABC, Generic[Data, Part]):
             from .optimiser import clip_norm
 
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
-        self.state_parameters.optimiser.forget_gradients()
+        self.state_parameters.optimiser.zero_grad()
         diagnostics = result.answer.diagnostics
         log = {**result.log, "grad_norm": norm, **{f"algorithm/{key}": x.detach() for key, x in diagnostics.items()}}
         if self.successive is not None:

@@ -135,7 +135,7 @@ def _parse(text: str) -> dict[str, Any]:
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return the warnings of a method under a run's settings."""
     updates = spec.epochs * spec.minibatches
-    lines = [blindness(algorithm, spec), idle_correction(algorithm, spec)]
+    lines = [mismatch_warning(algorithm, spec), idle_correction(algorithm, spec)]
     if spec.step_size != "constant" and defines(algorithm, "step_scale"):
         lines.append(f"{algorithm.name} scales its steps itself, and step_size={spec.step_size} multiplies that factor")
     if spec.capacity > 1 or updates > 1:  # otherwise no data are stale
@@ -153,7 +153,7 @@ def idle_correction(algorithm: Algorithm, spec: RunSpec) -> str | None:
     )
 
 
-def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
+def mismatch_warning(algorithm: Algorithm, spec: RunSpec) -> str | None:
     """Return a warning where the loss ignores the run's mismatch; None otherwise."""
     if spec.mismatch == NONE or not (spec.behaviour == "version" or ignores_behaviour(algorithm)):
         return None

@@ -64,7 +64,7 @@ class AdamW:
             maximize=False,
         )
 
-    def forget_gradients(self) -> None:
+    def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None
 

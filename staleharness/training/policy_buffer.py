@@ -43,7 +43,7 @@ class PolicyBuffer:
     def newest(self) -> Version:
         return self._versions[max(self._versions)]
 
-    def at_hand(self) -> list[Version]:
+    def in_host_memory(self) -> list[Version]:
         """Return versions whose tensors are in the host's memory and can be read without waiting."""
         return [v for v in self._versions.values() if isinstance(v.tensors, dict)]
 

@@ -60,12 +60,12 @@ class _CopiesView(PolicyBuffer):
     def newest(self) -> Version:
         return self.copies.of(self.buffer.newest)
 
-    def at_hand(self) -> list[Version]:
-        versions, copies = self.buffer.at_hand(), self.copies._copies
+    def in_host_memory(self) -> list[Version]:
+        versions, copies = self.buffer.in_host_memory(), self.copies._copies
         return [*versions, *(copies[v.phase] for v in versions if v.phase in copies)]
 
 
-def matrices_of_blocks(models: Sequence[Mismatch], seed: int, in_by_out: Collection[str] = ()) -> CopyTensors:
+def block_copier(models: Sequence[Mismatch], seed: int, in_by_out: Collection[str] = ()) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
     embedding, head, norms, routers and biases as they are, also biases [experts, out].
 

@@ -48,7 +48,7 @@ class Lags:
             return self.schedule.rows(phase)
         index = () if first is None else (first,)
         drawn = self.draw(phase, slots, *index, length=length)
-        return drawn_rows(phase, drawn.versions, drawn.every or length, length, group_size, first or 0)
+        return rows_from_draw(phase, drawn.versions, drawn.every or length, length, group_size, first or 0)
 
     def draw(self, phase: int, slots: int, *index: int, length: int = 1, fresh: Bools | None = None) -> Assignment:
         """Return versions for `slots` rows of up to `length` decisions.
@@ -66,7 +66,7 @@ class Lags:
             if str(error).startswith("LAG="):
                 raise
             raise UserError(f"LAG={self.model.text}: {error}") from error
-        answer = checked_assignment(self.model, request, answer)
+        answer = validate_assignment(self.model, request, answer)
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
         if fresh is None:  # the model counts rows that do not begin, too
@@ -97,14 +97,16 @@ class Lags:
         """Return version -> probability that a row of `phase` begins with it."""
         if self.warm(phase):
             return {phase: 1.0}
-        return checked_probabilities(self.model, phase, self.capacity, self.model.probabilities(phase, self.capacity))
+        return validate_probabilities(self.model, phase, self.capacity, self.model.probabilities(phase, self.capacity))
 
     def oldest(self, phase: int) -> int:
         """Return the oldest version that an actor may act with, even in the middle of an episode."""
         return phase if self.warm(phase) else self.model.oldest(phase)
 
 
-def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size: int = 1, first: int = 0) -> PhaseRows:
+def rows_from_draw(
+    phase: int, versions: Ints, stretch: int, length: int, group_size: int = 1, first: int = 0
+) -> PhaseRows:
     """Return the rows of a phase that trains on all of them, with drawn versions.
 
     Slot i is actor `first` + i, which has generated a group in every earlier phase.
@@ -131,7 +133,7 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
     return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
 
 
-def checked_assignment(model: LagModel, request: Draw, answer: object) -> Assignment:
+def validate_assignment(model: LagModel, request: Draw, answer: object) -> Assignment:
     """Return a model's answer to a draw, with versions as int64 and counts as plain numbers. Raises `UserError` where
     it is something else, or has versions that the buffer does not hold."""
     title = f"LAG={model.text}"
@@ -216,7 +218,7 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
         return None if bound is None else ExpectedLag(None, bound, None)
     if spec.capacity <= WIDEST:  # under a wider buffer, models are asked about a narrower one than theirs
         distributions = {
-            phase: checked_probabilities(model, phase, capacity, answer) for phase, answer in distributions.items()
+            phase: validate_probabilities(model, phase, capacity, answer) for phase, answer in distributions.items()
         }
     full_lags, run_lags = ([_lags_in(distributions[phase], phase) for phase in x] for x in (full_phases, run_phases))
     cap = max(wide_cap, *map(max, full_lags))
@@ -239,7 +241,7 @@ def _lags_in(probabilities: Mapping[int, float], phase: int) -> dict[int, float]
     return {phase - version: p for version, p in probabilities.items()}
 
 
-def checked_probabilities(model: LagModel, phase: int, capacity: int, answer: object) -> dict[int, float]:
+def validate_probabilities(model: LagModel, phase: int, capacity: int, answer: object) -> dict[int, float]:
     """Return a model's answer of `probabilities`, without versions of probability 0. Raises `UserError` where it is
     not a distribution over the buffer."""
     first, is_sound = held(phase, capacity)[0], False

@@ -76,7 +76,9 @@ def train(
         shift = torch.from_numpy(mean).float()
         inverse = torch.rsqrt(torch.from_numpy(var) + 1e-8).float()
 
-        def standardise(x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse) -> torch.Tensor:
+        def normalise_for(
+            x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse
+        ) -> torch.Tensor:
             return ((x - shift) * inverse).clamp(-10, 10)
 
         # Act
@@ -91,7 +93,7 @@ def train(
         with torch.no_grad():
             for t in range(T):
                 obs[t] = torch.from_numpy(next_obs.astype(np.float32))
-                mu = forward(actor, standardise(obs[t]))
+                mu = forward(actor, normalise_for(obs[t]))
                 actions[t] = mu + torch.exp(log_std) * torch.from_numpy(noise[t])
                 logps[t] = log_prob(actions[t], mu, log_std)
                 next_obs, rewards[t], terminated[t], truncated, _ = envs.step(np.clip(actions[t].numpy(), low, high))
@@ -123,9 +125,9 @@ def train(
         rows_action = actions.transpose(0, 1).reshape(N * T, act_dim)
         rows_logp = logps.t().reshape(-1)
         with torch.no_grad():
-            value = forward(critic, standardise(rows_obs)).squeeze(-1)
+            value = forward(critic, normalise_for(rows_obs)).squeeze(-1)
             keys = sorted(after)
-            last = forward(critic, standardise(torch.from_numpy(np.stack([after[k] for k in keys])))).squeeze(-1)
+            last = forward(critic, normalise_for(torch.from_numpy(np.stack([after[k] for k in keys])))).squeeze(-1)
         grid = value.view(N, T)
         advantage = torch.zeros(N, T)
         bootstrap = {key: last[j] for j, key in enumerate(keys)}
@@ -146,7 +148,7 @@ def train(
             order = rng_for(seed, "minibatch", phase, epoch).permutation(N * T)
             for part in np.array_split(order, minibatches):
                 pick = torch.from_numpy(part)
-                x = standardise(rows_obs[pick])
+                x = normalise_for(rows_obs[pick])
                 logp = log_prob(rows_action[pick], forward(actor, x), log_std)
                 ratio = torch.exp(logp - rows_logp[pick])
                 a = advantage[pick]

@@ -20,7 +20,7 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.rollout_schedule import NEVER, Demand, Schedule
-from staleharness.rollout_schedule_checks import checked_schedule
+from staleharness.rollout_schedule_checks import validate_schedule
 from staleharness.task import find_env
 from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of
@@ -218,11 +218,11 @@ def test_impossible_settings_are_refused_in_the_plan(
 def test_a_contradictory_schedule_is_refused(given_schedule: GivenSchedule) -> None:
     def message_of(groups: list[Group], **changed: Any) -> str:
         with pytest.raises(UserError) as error:
-            checked_schedule(schedule(groups, 1, **changed), Demand(2, 1, 1, 9, 0), "LAG=x")
+            validate_schedule(schedule(groups, 1, **changed), Demand(2, 1, 1, 9, 0), "LAG=x")
         return str(error.value)
 
     sound = [Group(0, 0, [(0, 9, True)]), Group(0, 1, [(1, 9, True)])]
-    checked_schedule(schedule(sound, 1), Demand(2, 1, 1, 9, 0), "LAG=x")
+    validate_schedule(schedule(sound, 1), Demand(2, 1, 1, 9, 0), "LAG=x")
     assert message_of([Group(0, 0, [(1, 9, True)]), sound[1]]) == (
         "LAG=x: row 0 is trained in phase 0 with a version from the future"
     )
@@ -230,7 +230,7 @@ def test_a_contradictory_schedule_is_refused(given_schedule: GivenSchedule) -> N
     assert message_of([sound[0], backwards]) == "LAG=x: row 1 goes back to an older version, from 1 to 0"
     hole = schedule(sound, 1, nth=np.array([0, 2]))
     with pytest.raises(UserError, match="actor 0 lacks its group 1"):
-        checked_schedule(hole, Demand(2, 1, 1, 9, 0), "LAG=x")
+        validate_schedule(hole, Demand(2, 1, 1, 9, 0), "LAG=x")
     held_up = [Group(0, 1, [(1, 9, True)]), Group(0, 0, [(0, 9, True)])]
     assert "row 1 is trained in phase 0 with a version from the future" in message_of(held_up)
 

@@ -200,7 +200,7 @@ def test_rewards_are_scaled_by_the_deviation_of_returns() -> None:
         reward = torch.randn(2, 7, generator=generator).double()
         done = torch.rand(2, 7, generator=generator) < 0.3
         returns, carried = discounted_returns(reward, done, carried, 0.9)
-        scale.take_in(returns)
+        scale.update(returns)
         for b in range(2):
             for t in range(7):
                 carry[b] = 0.9 * carry[b] + float(reward[b, t])

@@ -163,7 +163,7 @@ class TabularLearner(Learner[Episodes, Targets]):
         log_policy = self.logits.log_softmax(1)
         entropy = -(log_policy.exp() * log_policy).sum(1).mean()
         decisions.target_logp.retain_grad()
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_grad()
         (loss - spec.entropy_coef * entropy).backward()
         gradient = decisions.target_logp.grad
         clipped = objectives.masked_mean(((gradient == 0) & (advantage != 0)).double(), self.mask)

@@ -15,7 +15,7 @@ from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.rollout_schedule import Demand, Schedule
-from staleharness.rollout_schedule_checks import checked_schedule
+from staleharness.rollout_schedule_checks import validate_schedule
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
@@ -48,7 +48,7 @@ def check_ledger(plan: Schedule, metrics: list[dict[str, Any]], rows: int) -> No
 def test_a_schedule_says_which_phases_train_on_a_row_again() -> None:
     demand = Demand(phases=30, groups=4, rows=2, length=9, seed=1)
     plan = read_lag(LAG).schedule(demand)
-    checked_schedule(plan, demand, LAG)
+    validate_schedule(plan, demand, LAG)
     assert plan.reused is not None
     uses = np.bincount(np.concatenate([plan.trained_in(phase) for phase in range(30)]), minlength=len(plan))
     assert uses.max() == 3 and (uses[plan.phase == -1] == 0).all()
@@ -56,7 +56,7 @@ def test_a_schedule_says_which_phases_train_on_a_row_again() -> None:
     assert plan.longest_lag >= oldest > (plan.phase - plan.oldest).max()
     late = replace(plan, reused=plan.reused - [0, 30])
     with pytest.raises(UserError, match=r"row \d+ is trained on again in phase -\d+, before the first time"):
-        checked_schedule(late, demand, LAG)
+        validate_schedule(late, demand, LAG)
 
 
 def test_control_trains_on_the_same_data_again() -> None:

@@ -16,7 +16,7 @@ from schedules import given_schedule as given_schedule
 from staleharness.errors import UserError
 from staleharness.lag import LagModel
 from staleharness.rollout_schedule import Demand, Schedule
-from staleharness.rollout_schedule_checks import checked_schedule, make_schedule
+from staleharness.rollout_schedule_checks import make_schedule, validate_schedule
 from staleharness.testing import LAG_CHECKS
 from staleharness.testing.check_runner import global_generators
 
@@ -111,10 +111,10 @@ def test_a_sound_schedule_is_kept_with_plain_numbers() -> None:
 def test_groups_that_share_a_place_are_refused() -> None:
     demand = Demand(phases=1, groups=2, rows=2, length=7, seed=0)
     rows = schedule([Group(0, 0, [(0, 7, True)]), Group(1, 0, [(0, 7, True)])], 2)
-    checked_schedule(rows, demand, "x")
+    validate_schedule(rows, demand, "x")
     split = replace(rows, group=np.arange(4), nth=np.array([0, 1, 0, 1]))
     with pytest.raises(UserError, match="phase 0 has rows of several groups at one place"):
-        checked_schedule(split, demand, "x")
+        validate_schedule(split, demand, "x")
 
 
 def test_an_actor_generates_its_groups_in_the_order_of_nth() -> None:

@@ -19,7 +19,7 @@ from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.rollout_schedule import NEVER, Demand
-from staleharness.rollout_schedule_checks import checked_schedule
+from staleharness.rollout_schedule_checks import validate_schedule
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_identity import lag_identity
 from staleharness.study import ask
@@ -173,7 +173,7 @@ def test_longer_rows_are_cut_or_scaled(tmp_path: Path) -> None:
         read_lag(f"trace:{path}").schedule(demand)
     plans = {how: read_lag(f"trace[file={path},lengths={how}]").schedule(demand) for how in ("cut", "scale")}
     for how, made in plans.items():
-        checked_schedule(made, demand, how).check_capacity(3, how)
+        validate_schedule(made, demand, how).check_capacity(3, how)
         assert made.end[made.first[1:] - 1].tolist() == [12] * len(made)
     trained = plans["scale"].trained_in(2)[0]
     first = slice(*plans["scale"].first[trained : trained + 2])
@@ -220,5 +220,5 @@ def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:
         read_lag(f"trace[file={tmp_path / 'async.parquet'},lengths={how}]").schedule(demand) for how in ("cut", "scale")
     ]
     for made in plans:
-        checked_schedule(made, demand, "trace")
+        validate_schedule(made, demand, "trace")
     np.testing.assert_array_equal(plans[0].oldest, plans[1].oldest)  # lengths fit, lags stay

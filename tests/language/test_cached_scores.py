@@ -86,18 +86,18 @@ def test_a_version_is_the_learner_until_it_learns(spec: Specs, settings: dict[st
     simulation: Any = simulation_of(spec(**settings, mask_truncated=True))
     policy = simulation.policy
     first = policy.snapshot(0, 0)
-    assert policy.is_learner(first)
-    assert not policy.is_learner(Version(0, 0, first.tensors))
+    assert policy.has_weights_of(first)
+    assert not policy.has_weights_of(Version(0, 0, first.tensors))
     simulation.buffer.push(first)
     simulation.learner.train(simulation.collect(0).data, 0)
-    assert not policy.is_learner(first) and policy.cached_score is None
+    assert not policy.has_weights_of(first) and policy.cached_score is None
     moved = policy.snapshot(1, 1)
     again = policy.snapshot(2, 1)  # of an evaluation's weights: no second copy
     assert again.phase == 2 and all(again.tensors[name] is x for name, x in moved.tensors.items())
     assert moved.tensors.keys() == first.tensors.keys()
     assert not any(moved.tensors[name] is x for name, x in first.tensors.items())
     moved = again
-    assert policy.is_learner(moved) and not policy.is_learner(first)
+    assert policy.has_weights_of(moved) and not policy.has_weights_of(first)
     with torch.no_grad():
         next(iter(policy.parameters.values())).copy_(torch.zeros(()))
-    assert not policy.is_learner(moved)
+    assert not policy.has_weights_of(moved)

@@ -25,7 +25,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
-from staleharness.training.sampler_copies import SamplerCopies, matrices_of_blocks
+from staleharness.training.sampler_copies import SamplerCopies, block_copier
 
 OURS = ("transformers", "shared_prompts", "packed_weights", "native")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
@@ -205,7 +205,7 @@ def test_a_decoder_that_writes_into_what_it_reads_is_refused(policy: Policies, p
     actor = policy()
     asked, buffer = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise()), versions_of(actor, 1)
     if mismatched:
-        buffer = SamplerCopies(matrices_of_blocks((), 0), 1, 0).view(buffer)
+        buffer = SamplerCopies(block_copier((), 0), 1, 0).view(buffer)
         make_decoder("transformers", actor).complete(asked, buffer)  # makes the copy
     with pytest.raises(UserError, match=f"^the decoder writing writes into {place}; write into a copy$"):
         Writing(actor).complete(asked, buffer)

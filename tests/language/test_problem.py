@@ -10,7 +10,7 @@ from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import Grade, grade
-from staleharness.language.problem import Problem, checked_problems, select_problems, warm_start_problems
+from staleharness.language.problem import Problem, select_problems, validate_problems, warm_start_problems
 
 PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
 
@@ -57,9 +57,9 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
 )
 def test_what_is_no_list_of_problems_is_one_line(problems: Any, words: str) -> None:
     with pytest.raises(UserError) as error:
-        checked_problems(problems, "sums", "train")
+        validate_problems(problems, "sums", "train")
     assert str(error.value) == f'ENV=sums: problems(spec, "train") returns {words}'
-    assert checked_problems(iter(PROBLEMS), "sums", "train") == PROBLEMS
+    assert validate_problems(iter(PROBLEMS), "sums", "train") == PROBLEMS
 
 
 def test_answers_of_a_task_that_grades_itself_are_any_text(spec: Specs) -> None:

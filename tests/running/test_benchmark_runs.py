@@ -21,7 +21,7 @@ from staleharness.pages.leaderboard_page import write_page
 from staleharness.running import benchmark_runs, forecast, leaderboard_submission
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
-from staleharness.statistics.benchmark.protocol import look_rates
+from staleharness.statistics.benchmark.protocol import preview_rates
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
@@ -148,7 +148,7 @@ def test_changed_code_of_a_published_method_is_refused_at_once(place: Path, monk
 def test_a_look_takes_the_first_seeds_at_the_rates_of_ppo_clip(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
     missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), look=1)
-    rates = look_rates(protocol, benchmark_runs.published_runs(protocol.name))
+    rates = preview_rates(protocol, benchmark_runs.published_runs(protocol.name))
     assert 3.0 in rates.values()  # not the track's own
     assert [(r.spec.capacity, r.spec.seed, r.spec.learning_rate) for r in missing] == [
         (k, 0, protocol.rate(rates[k])) for k in protocol.capacity

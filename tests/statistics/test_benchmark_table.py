@@ -27,8 +27,8 @@ from staleharness.statistics.benchmark.protocol import (
     chosen_rate,
     count_runs,
     digest_of,
-    look_rates,
-    look_seeds,
+    preview_rates,
+    preview_seeds,
     read_protocol,
     runs_by_row,
 )
@@ -227,8 +227,8 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
         for k, best, score in ((1, 1.0, 1.0), (4, 0.5, 0.8))  # another rate at each capacity
         for run in method("ppo_clip", {k: score}, best=best)
     ]
-    assert look_rates(TOY, base) == {1: 1.0, 4: 0.5}
-    assert look_rates(TOY, [run for run in base if run.seed < 100]) == look_rates(TOY, []) == {1: 1.0, 4: 1.0}
+    assert preview_rates(TOY, base) == {1: 1.0, 4: 0.5}
+    assert preview_rates(TOY, [run for run in base if run.seed < 100]) == preview_rates(TOY, []) == {1: 1.0, 4: 1.0}
     look = [
         stored_run("mine", env, k, seed, [raw(env, 0.7 + 0.2 * (factor == best) + 0.01 * seed)] * 2, factor)
         for env in TOY.env
@@ -262,7 +262,7 @@ def test_how_far_a_method_moved_on_control_is_at_the_ends_of_phases() -> None:
 
 def test_a_look_has_two_seeds_or_all_and_a_row_a_ladder() -> None:
     flags = [(False, False), (True, False), (False, True)]
-    assert [look_seeds(TOY, quick, one_rate) for quick, one_rate in flags] == [0, 2, 5]
+    assert [preview_seeds(TOY, quick, one_rate) for quick, one_rate in flags] == [0, 2, 5]
     assert count_runs(TOY) * len(TOY.capacity) == 4 * (5 + 2 * 2)
 
 

@@ -19,7 +19,7 @@ from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.rollout_schedule import Demand
-from staleharness.rollout_schedule_checks import checked_schedule
+from staleharness.rollout_schedule_checks import validate_schedule
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import TRACE, write_manifest
@@ -256,7 +256,7 @@ def test_a_group_of_an_actor_far_off_is_a_hole(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(trace_bytes(table, {"source": "actors", "decisions": 8, "fetch": 0}))
     with pytest.raises(UserError, match="actor 1 lacks its group 2"):
-        checked_schedule(read_lag(f"trace:{path}").schedule(DEMAND), DEMAND, "LAG=trace")
+        validate_schedule(read_lag(f"trace:{path}").schedule(DEMAND), DEMAND, "LAG=trace")
 
 
 @pytest.mark.parametrize("how", FORGED)

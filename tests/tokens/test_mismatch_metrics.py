@@ -11,7 +11,7 @@ from torch import Tensor
 
 from staleharness.batch import Completions, Decisions
 from staleharness.objectives import masked_mean
-from staleharness.tokens.token_metrics import of_age, of_mismatch, of_tails
+from staleharness.tokens.token_metrics import age_metrics, mismatch_metrics, tail_masks
 
 ROWS, LENGTH, WORDS = 300, 10, 20
 
@@ -41,7 +41,7 @@ def completions(token: Tensor, mask: Tensor, sampler: Tensor | None, logits: Ten
 
 def distances(made: Completions) -> dict[str, float]:
     assert made.version_logp is not None and made.version_entropy is not None
-    return of_mismatch(made.sampler_logp, made.version_logp, made.version_entropy, made.mask)
+    return mismatch_metrics(made.sampler_logp, made.version_logp, made.version_entropy, made.mask)
 
 
 def drawn_by(p: Tensor, seed: int) -> Tensor:
@@ -96,7 +96,7 @@ def test_the_surprisal_gap_tells_sharper_from_flatter_samplers(temperature: floa
 
 def test_equal_terms_have_no_surprisal_gap() -> None:
     for shape in ((1, 1), (2, 3)):
-        found = of_mismatch(None, torch.full(shape, -1.0), torch.full(shape, 0.7), torch.ones(shape))
+        found = mismatch_metrics(None, torch.full(shape, -1.0), torch.full(shape, 0.7), torch.ones(shape))
         assert found == {"mismatch/surprisal_gap": 0.0}
 
 
@@ -122,10 +122,10 @@ def test_tails_by_factor_sign_and_age_by_hand() -> None:
         mask=mask,
         version_logp=behaviour + engine,
     )  # both: 3, 0.3, 0.88, 3.61, 1.14; mean lag 2
-    found = {name: float(masked_mean(x.float(), mask)) for name, x in of_tails(decisions).items()}
+    found = {name: float(masked_mean(x.float(), mask)) for name, x in tail_masks(decisions).items()}
     wanted = {"engine": 0.4, "lag": 0.4, "positive": 0.2, "negative": 0.4, "newer": 0.2, "older": 0.4}
     assert found == pytest.approx({f"mismatch/tails_{name}": value for name, value in wanted.items()})
-    assert of_tails(replace(decisions, version_logp=None)) == {}
+    assert tail_masks(replace(decisions, version_logp=None)) == {}
     newer, older = (torch.tensor(ratios).double() for ratios in ([3.0, 0.88, 1.14], [0.3, 3.61]))
     kl = {"newer": newer - 1.0 - newer.log(), "older": older - 1.0 - older.log()}
-    assert of_age(decisions) == {f"mismatch/kl_k3_{age}": pytest.approx(float(x.mean())) for age, x in kl.items()}
+    assert age_metrics(decisions) == {f"mismatch/kl_k3_{age}": pytest.approx(float(x.mean())) for age, x in kl.items()}

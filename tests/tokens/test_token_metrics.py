@@ -11,7 +11,7 @@ import torch
 from rounds import EACH, GROUPS, PHASE, Policies, learner, round_of
 
 from staleharness.batch import Completions
-from staleharness.tokens.token_metrics import of_round
+from staleharness.tokens.token_metrics import round_metrics
 
 
 def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -> None:
@@ -90,7 +90,7 @@ def test_versions_per_sequence_ignore_padding() -> None:
         truncated=rows.bool(),
         unparsed=rows.bool(),
     )
-    assert of_round(data, 3)["versions_per_sequence"] == pytest.approx((2 + 1 + 3) / 3)
+    assert round_metrics(data, 3)["versions_per_sequence"] == pytest.approx((2 + 1 + 3) / 3)
 
 
 def proximal_extremes(report: dict[str, Any]) -> tuple[float, float]:

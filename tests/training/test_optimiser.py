@@ -38,7 +38,7 @@ def test_steps_equal_those_of_torch_also_after_a_restore() -> None:
         optimizer.step(rate)
         assert optimizer.rate == rate
         assert all(torch.equal(p, q) for p, q in zip(mine, theirs, strict=True)), step
-    optimizer.forget_gradients()
+    optimizer.zero_grad()
     before = [p.clone() for p in mine]
     optimizer.step(1.0)
     assert all(p.grad is None and torch.equal(p, q) for p, q in zip(mine, before, strict=True))

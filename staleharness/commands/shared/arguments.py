@@ -71,7 +71,7 @@ class GridOptions(PluginOption):
     seeds: Annotated[str | None, Help("N|SEED,...", "3")] = None
     """Number of seeds, 0 to N-1, or a list: 3,4,5."""
     steps: Annotated[str | None, Help("N", "the preset's")] = None
-    """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
+    """Steps per run, e.g. 1e6, in whole phases: environment steps, or optimiser steps on tokens and chains."""
     preset: Annotated[str | None, Help("NAME", "quick")] = None
     """Size of a run: quick takes minutes, standard about 1M steps; stress is word-problems under enough lag to tell
     methods apart; smollm2 and smollm2_gsm8k train a real model; paper and a3po are as published (VACO Tables 1 and 2;
@@ -102,7 +102,7 @@ class Resources:
     """Resources: the runner, and how many runs at a time."""
 
     jobs: Annotated[str | None, Help("N", "as many as fit")] = None
-    """Runs at a time. By default, on this machine, one per core as far as memory allows."""
+    """Runs at a time. By default, on this machine, one per core, memory permitting."""
     runner: Annotated[str, Help("local|ray|slurm", "local")] = "local"
     """Executor of the runs: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, if started on a
     machine of its cluster."""

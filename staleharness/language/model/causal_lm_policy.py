@@ -137,7 +137,7 @@ class CausalLM:
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors: Mapping[str, Tensor]
-        if self.newest is not None and self.is_learner(self.newest[0]):
+        if self.newest is not None and self.has_weights_of(self.newest[0]):
             tensors = self.newest[0].tensors  # copied for an evaluation
         elif self.device.type == "cuda":
             if self.copying is not None:
@@ -157,7 +157,7 @@ class CausalLM:
         """Discard what holds only for the current weights: a gradient has arrived."""
         self.newest = self.cached_score = None
 
-    def is_learner(self, version: Version) -> bool:
+    def has_weights_of(self, version: Version) -> bool:
         """Return whether the weights are still those of `version`."""
         return self.newest is not None and self.newest[0] is version and self.newest[1] == self._counters()
 
@@ -202,7 +202,7 @@ class CausalLM:
     def _with_weights(self, version: Version, matrices: torch.dtype = torch.float32) -> Iterator[None]:
         """Replace the parameters' weights by those of `version`, unless they have them; linear layers' leave the host
         as `matrices`, except adapters, which are merged in float32."""
-        if self.is_learner(version):
+        if self.has_weights_of(version):
             yield
             return
         learner_weights = {name: p.data for name, p in self.parameters.items()}

@@ -85,7 +85,7 @@ def resize(experts: Tensor, width: int, new_prompt: int, new_width: int) -> Tens
     return pad(experts, (0, 0, 0, 0, *sides), value=ANY_EXPERT)
 
 
-def of_read_tokens(experts: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
+def mask_unread_tokens(experts: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
     """Return experts [B, P + T, layers, k] without those of padding and of a completion's last token, after which
     nothing is drawn, so that they depend on the row alone. `prompt_mask` [B, P], `mask` [B, T]."""
     read = torch.cat([prompt_mask > 0, mask[:, 1:] > 0, mask.new_zeros((len(mask), 1), dtype=torch.bool)], 1)

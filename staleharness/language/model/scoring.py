@@ -162,10 +162,10 @@ class _ChunkedScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, logp_gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         states, weight, bias, token, total = ctx.saved_tensors
-        of_states, of_weight, of_bias = ctx.needs_input_grad[:3]
-        states_grad = torch.empty_like(states) if of_states else None
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if of_weight else None
-        bias_grad = torch.zeros_like(bias, dtype=torch.float32) if of_bias else None
+        needs_states, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        states_grad = torch.empty_like(states) if needs_states else None
+        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        bias_grad = torch.zeros_like(bias, dtype=torch.float32) if needs_bias else None
         for rows in chunks(len(token), len(weight)):
             grad = (F.linear(states[rows], weight, bias).float() - total[rows, None]).exp_()
             grad[torch.arange(len(grad), device=grad.device), token[rows]] -= 1.0

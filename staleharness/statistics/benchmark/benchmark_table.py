@@ -15,7 +15,7 @@ from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from ..significance_and_power import ALPHA, results_key
 from .benchmark_row import COMPLETE, REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .protocol import BASELINE, Divergences, MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
+from .protocol import BASELINE, Divergences, MethodRuns, Protocol, chosen_rate, count_runs, preview_rates, runs_by_row
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]
 BASELINE_NAME = "PPO-clip"
@@ -89,7 +89,7 @@ def benchmark_table(
     names = [name] if name else list(dict.fromkeys(label for label, _ in user_runs_by_row))
     for label in names:
         if look and (user_runs_by_row or label not in protocol.entries):
-            rows += _rows(protocol, label, USER, user_runs_by_row, look_rates(protocol, reference), look)
+            rows += _rows(protocol, label, USER, user_runs_by_row, preview_rates(protocol, reference), look)
         elif not look and label not in (protocol.entries if name else entry_labels):
             rows += _rows(protocol, label, USER, entry_runs_by_row)  # some of its runs may be a control's
     for source in [source for source in sources if source not in (REFERENCE, COMPLETE, USER)]:

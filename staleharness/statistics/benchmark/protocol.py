@@ -153,10 +153,10 @@ def all_protocols() -> tuple[Protocol, ...]:
     return tuple(read_protocol(path.stem) for path in sorted(protocol_folder().glob("*.toml")))
 
 
-LOOK_SEEDS = 2  # of a quick look
+PREVIEW_SEEDS = 2  # of a quick look
 
 
-def look_seeds(protocol: Protocol, quick: bool, one_rate: bool, algo: str | None = "") -> int:
+def preview_seeds(protocol: Protocol, quick: bool, one_rate: bool, algo: str | None = "") -> int:
     """Return the number of seeds of a look; 0: none, but the whole row. Raises `UserError` for both kinds of look, and
     for one without a method."""
     if algo is None and (quick or one_rate):
@@ -164,9 +164,9 @@ def look_seeds(protocol: Protocol, quick: bool, one_rate: bool, algo: str | None
         raise UserError(f"{name} is for a preview of a method, and ADD has whole rows; give ALGO, or leave {name} out")
     if quick and one_rate:
         raise UserError(
-            f"QUICK and ONE_RATE: {LOOK_SEEDS} seeds or {len(protocol.seeds)} at one rate; give one of them"
+            f"QUICK and ONE_RATE: {PREVIEW_SEEDS} seeds or {len(protocol.seeds)} at one rate; give one of them"
         )
-    return LOOK_SEEDS if quick else len(protocol.seeds) if one_rate else 0
+    return PREVIEW_SEEDS if quick else len(protocol.seeds) if one_rate else 0
 
 
 def count_runs(protocol: Protocol) -> int:
@@ -245,7 +245,7 @@ def is_complete(protocol: Protocol, name: str, runs: Iterable[StoredRun], gaps: 
     return True
 
 
-def look_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
+def preview_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
     """Return capacity -> step of the ladder that the baseline chose, which a look takes too: at another one the
     comparison would be one of rates. 1 where the baseline's runs are absent."""
     rows = runs_by_row(protocol, (run for run in runs if method_of(run) == BASELINE))

@@ -88,7 +88,7 @@ def record_reads(actor: CausalLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     read = actor._with_weights
 
     def note(version: Version, matrices: torch.dtype) -> AbstractContextManager[None]:
-        if not actor.is_learner(version):
+        if not actor.has_weights_of(version):
             phases.append(version.phase)
         return read(version, matrices)
 

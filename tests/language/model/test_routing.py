@@ -11,7 +11,7 @@ from language_fixtures import Specs
 from torch import Tensor
 
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.routing import ANY_EXPERT, Routers, gates_over, of_read_tokens, routing_differs
+from staleharness.language.model.routing import ANY_EXPERT, Routers, gates_over, mask_unread_tokens, routing_differs
 
 RNG = np.random.default_rng(0)
 
@@ -104,7 +104,7 @@ def test_share_of_layers_that_differ_by_hand() -> None:
 
 def test_experts_behind_the_last_token_are_not_kept() -> None:
     experts = torch.ones((2, 5, 1, 2), dtype=torch.int16)
-    kept = of_read_tokens(experts, torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]))
+    kept = mask_unread_tokens(experts, torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]))
     assert kept[:, :, 0, 0].tolist() == [[ANY_EXPERT, 1, 1, 1, ANY_EXPERT], [1, 1, ANY_EXPERT, ANY_EXPERT, ANY_EXPERT]]
 
 

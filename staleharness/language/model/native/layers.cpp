@@ -152,12 +152,12 @@ void attention_forward(numbers qkv, ints sequences, int64_t count, int64_t heads
 void attention_backward(numbers qkv, ints sequences, int64_t count, int64_t heads, int64_t groups, int64_t head,
                         float scale, numbers out, numbers total, numbers pull, float* of_qkv) {
   const int64_t row = (heads + 2 * groups) * head, each = heads / groups, wide = heads * head;
-  floats keys, turned, values, weights, of_weights, of_keys, of_values;
+  floats keys, turned, values, weights, weight_metrics, of_keys, of_values;
   for (int64_t i = 0; i < count; i++, sequences += 4) {
     const Reach reach{sequences[2], sequences[0], sequences[3], sequences[1], row};
     const int64_t all = reach.total(), width = padded(all), own = reach.own;
     keys.resize(all * head), turned.resize(head * width), values.resize(head * width);
-    weights.resize(own * width), of_weights.resize(own * width);
+    weights.resize(own * width), weight_metrics.resize(own * width);
     for (int64_t g = 0; g < groups; g++) {
       reach.gather(qkv + (heads + g) * head, head, keys.data(), turned.data());
       reach.gather(qkv + (heads + groups + g) * head, head, nullptr, values.data());
@@ -165,9 +165,9 @@ void attention_backward(numbers qkv, ints sequences, int64_t count, int64_t head
       for (int64_t h = g * each; h < (g + 1) * each; h++) {
         numbers query = qkv + reach.begin * row + h * head, of_out = pull + reach.begin * wide + h * head;
         product(query, row, 1, turned.data(), width, weights.data(), width, own, width, head, false);
-        product(of_out, wide, 1, values.data(), width, of_weights.data(), width, own, width, head, false);
+        product(of_out, wide, 1, values.data(), width, weight_metrics.data(), width, own, width, head, false);
         for (int64_t t = 0; t < own; t++) {
-          float *p = weights.data() + t * width, *d = of_weights.data() + t * width, dot = 0;
+          float *p = weights.data() + t * width, *d = weight_metrics.data() + t * width, dot = 0;
           numbers o = out + (reach.begin + t) * wide + h * head;
           for (int64_t j = 0; j < head; j++) dot += o[j] * of_out[t * wide + j];
           const float sum = total[(reach.begin + t) * heads + h];
@@ -177,8 +177,8 @@ void attention_backward(numbers qkv, ints sequences, int64_t count, int64_t head
           std::fill(p + seen, p + width, 0.0f), std::fill(d + seen, d + width, 0.0f);
         }
         product(weights.data(), 1, width, of_out, wide, of_values.data(), head, all, head, own, true);
-        product(of_weights.data(), 1, width, query, row, of_keys.data(), head, all, head, own, true);
-        product(of_weights.data(), width, 1, keys.data(), head, of_qkv + reach.begin * row + h * head, row, own, head,
+        product(weight_metrics.data(), 1, width, query, row, of_keys.data(), head, all, head, own, true);
+        product(weight_metrics.data(), width, 1, keys.data(), head, of_qkv + reach.begin * row + h * head, row, own, head,
                 all, true);
       }
       for (int64_t j = 0; j < all; j++) {
