@@ -10,6 +10,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
+from staleharness.figures.plot_layout import COLUMN
 from staleharness.figures.registry import draw
 from staleharness.figures.retention_and_slowdown import budgets, interval, kept_shares
 from staleharness.statistics.claims.study_evidence import Evidence
@@ -123,6 +124,32 @@ def test_a_retained_share_beyond_the_axis_has_its_number(tmp_path: Path) -> None
     assert [text.get_text() for text in ax.texts] == ["301%", "-399%"]
     assert [text.get_position()[0] for text in ax.texts] == [ax.get_xlim()[1], ax.get_xlim()[0]]
     assert any("a number: a share beyond the axis" in " ".join(t.get_text().split()) for t in figure.texts)
+
+
+@pytest.mark.filterwarnings("error")
+def test_retained_shares_of_long_names_fit_a_narrow_report(tmp_path: Path) -> None:
+    names = [f"ppo_clip[learning_rate={rate},anchor=proximal]" for rate in (0.0001, 0.0003)]
+    runs = [
+        write_run(tmp_path, name, seed, capacity=k, sampled=900.0 - 30 * k + seed, phases=3)
+        for name in names
+        for seed in range(3)
+        for k in (1, 4, 16)
+    ]
+    figure = draw("retained_shares", Results.of(runs), width=COLUMN)
+    figure.draw_without_rendering()
+    assert all(ax.get_window_extent().width > 0.25 * COLUMN * figure.dpi for ax in figure.axes)
+
+
+def test_an_interval_without_upper_end_has_an_arrow(tmp_path: Path) -> None:
+    """Of three stale runs one never reaches the level, so that the interval's upper end is open."""
+    rising, flat = [20.0, 60.0, 110.0], [20.0, 21.0, 22.0]
+    runs = [
+        write_run(tmp_path, "vaco", seed, capacity=k, curve=curve, sampled=curve[-1], phases=12)
+        for k, curves in ((1, [rising] * 3), (8, [rising, rising, flat]))
+        for seed, curve in enumerate(curves)
+    ]
+    (ax,) = draw("slowdown", Results.of(runs)).axes
+    assert [line.get_marker() for line in ax.lines].count(">") == 1
 
 
 def test_a_slowdown_without_stale_runs_says_what_it_needs(tmp_path: Path) -> None:

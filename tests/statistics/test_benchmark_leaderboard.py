@@ -158,6 +158,14 @@ def test_the_page_tells_published_runs_from_yours() -> None:
     assert "are published." in table_and_track(RUNS)[1].about
 
 
+def test_the_page_says_how_often_the_largest_rate_is_best() -> None:
+    text = "In 4 of 4 rows (a method at one K) the best learning rate is the largest tried"
+    assert text in table_and_track(RUNS)[1].about and max(TOY.rates) == 1.0
+    smaller = replace(TOY, rates=(1.0, 2.0))  # no run has the larger rate, so none is chosen
+    track = leaderboard_track(smaller, benchmark_table(smaller, {"reference": RUNS}), {"reference": RUNS})
+    assert "largest tried" not in track.about
+
+
 @pytest.mark.parametrize(("tuning", "seeds"), [(False, (0, 1)), (True, (100,))])
 def test_a_row_with_a_divergence_says_so(tuning: bool, seeds: tuple[int, ...]) -> None:
     """Two reported seeds: no score; a tuning run: its rate is left out, at this K alone."""

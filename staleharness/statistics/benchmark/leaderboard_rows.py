@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from ...base.parsing import parse_choice
+from ...base.text_formatting import plural
 from ...store.stored_run import StoredRun
 from ..aggregate import MIN_RUNS
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
@@ -55,8 +56,8 @@ def _rates_text(protocol: Protocol, table: BenchmarkTable) -> str:
     n_largest = sum(rate == max(protocol.rates) for rate in rates)
     if not n_largest:
         return ""
-    times = f"{n_largest} of {len(rates)} times (method and K)"
-    return f" The best learning rate is the largest tried {times}; a larger one could score higher."
+    rows = f"{n_largest} of {plural(len(rates), 'row')} (a method at one K)"
+    return f" In {rows} the best learning rate is the largest tried; a larger one could score higher."
 
 
 def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by_row: RunsByRow) -> LeaderboardRow:
