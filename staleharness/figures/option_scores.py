@@ -78,7 +78,7 @@ def score_against_option(results: Results, table: Table, width: float = PAGE, *,
     values, ks = option_values(results, option), table.settings["capacities"]
     methods = {label: without_options(label, option) for label in values}
     lines = OptionLines(table, values, methods, ordered_values(values.values()))
-    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
+    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced, lines set apart"
     with panels(f"Score against {name or option}", subtitle, [0] * len(ks), table, width, 2.0) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             lines.draw(ax, k, set(values), 0.06, 5, 2.6)
@@ -108,7 +108,7 @@ def score_against_two_options(
     lines = OptionLines(table, along, methods, ordered_values(along.values()))
     values = ordered_values(crossing.values())
     places = [(k, value) for k in table.settings["capacities"] for value in values]
-    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
+    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced, lines set apart"
     title = f"Score against {name or option}, by {across_name or across} and K"
     columns = columns_for(width, len(values))
     with panels(title, subtitle, [0] * len(places), table, width, 1.55, columns) as (figure, axes):
