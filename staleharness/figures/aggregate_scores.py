@@ -90,7 +90,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
     if delay:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k - 1:g}"))
     level_line(ax, untrained_score(results.grid, table))
-    x = "delay in phases (0 = on-policy; delay + 1 on a log scale)" if delay else "buffer capacity K (1 = on-policy)"
+    x = "delay in phases (log of delay + 1)" if delay else "buffer capacity K (1 = on-policy)"
     label_edges([ax], x, f"IQM of {axis(table)}")
     return ends
 
