@@ -78,7 +78,7 @@ def test_a_report_shows_its_figures_in_this_order() -> None:
 
 def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, table: Table) -> None:
     figure = draw("score_against_capacity", results, table, delay=True)
-    assert figure.axes[0].get_xlabel() == "delay in phases (0 = on-policy)"
+    assert figure.axes[0].get_xlabel() == "delay in phases (log of delay + 1)"
     with pytest.raises(UserError, match="has no option 'dely'; did you mean 'delay'"):
         draw("score_against_capacity", results, table, dely=True)
     with pytest.raises(UserError, match="needs the option 'metric'"):
