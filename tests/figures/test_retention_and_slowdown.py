@@ -141,7 +141,7 @@ def test_retained_shares_of_long_names_fit_a_narrow_report(tmp_path: Path) -> No
 
 
 def test_an_interval_without_upper_end_has_an_arrow(tmp_path: Path) -> None:
-    """Of three stale runs one never reaches the level, so that the interval's upper end is open."""
+    """One of three stale runs never reaches the level, so that the interval's upper end is open."""
     rising, flat = [20.0, 60.0, 110.0], [20.0, 21.0, 22.0]
     runs = [
         write_run(tmp_path, "vaco", seed, capacity=k, curve=curve, sampled=curve[-1], phases=12)
