@@ -22,7 +22,7 @@ class Command(JsonOption, PluginOption, Resources):
     quick: Annotated[bool, SWITCH] = False
     """Run two seeds at the learning rates of PPO-clip: a preview, not a result."""
     one_rate: Annotated[bool, SWITCH] = False
-    """Run all seeds at PPO-clip's learning rates, without tuning: half of the runs, no leaderboard row."""
+    """Run all seeds at the learning rates of PPO-clip, without tuning: half of the runs, no leaderboard row."""
     add: Annotated[str | None, Help("BUNDLE")] = None
     """Bundle made elsewhere; its rows are checked and shown beside the others."""
     out: Annotated[str, Help("FOLDER", "results/stalebench")] = "results/stalebench"

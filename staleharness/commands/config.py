@@ -18,7 +18,7 @@ ABSENT = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Command(JsonOption):
-    """Show the resolved settings of a run, or of a study's first run. With --diff, show what differs."""
+    """Show the resolved settings of a run, or of the first run of a study. With --diff, show what differs."""
 
     source: Annotated[str, Help("ID|FILE.toml")]
     """Stored run, by its id or the first digits of it, or the TOML file of a study."""

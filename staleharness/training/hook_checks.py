@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..algorithm import Algorithm, Stop, defines
+from ..algorithm import Algorithm, Stop
 from ..base.plugins import source_file
 from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from ..errors import Diverged, UserError, one_line, shorten
@@ -94,7 +94,7 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
 
 def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     """Return the factor on the step size, at least 0. Raises `UserError`, and `Diverged` where it is not finite."""
-    if not defines(algorithm, "step_scale"):  # nothing to check
+    if getattr(type(algorithm), "step_scale", None) is Algorithm.step_scale:  # nothing to check
         return 1.0
     with _inputs_unchanged(algorithm, "step_scale", decisions):
         answer = algorithm.step_scale(decisions)

@@ -466,7 +466,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         (["tensorboard", "--out", "results"], ["extra tensorboard", "make setup EXTRAS=tensorboard"]),
         (["wandb", "--out", "results"], ["extra wandb", "pip install 'staleharness[wandb]'"]),
         (["csv", "--out", "nowhere"], ["nowhere", "not a folder of results"]),
-        (["csv", "--algo", "impala"], ["no finished run that matches"]),
+        (["csv", "--algo", "impala"], ["ALGO: no run here is of 'impala'; known: spo, vaco"]),
         (["csv", "--to", "file"], ["TO=file", "a file"]),
         (["csv", "--to", "file/below"], ["file/below"]),
         (["csv", "--to", ""], ["empty"]),

@@ -15,7 +15,7 @@ from command_line import Cli
 from language_fixtures import one_thread as one_thread
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base.plugin_files import add_user_path
+from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import BUILT_IN, DECODERS, Decoded, Decoder, Request
 from staleharness.language.in_process_decoders import TransformersDecoder, make_decoder
@@ -45,10 +45,12 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DECODERS, "_classes", dict(DECODERS._classes))
 
 
-def test_a_new_decoder_keeps_the_contract(registry: None, tmp_path: Path, cli: Cli) -> None:
+def test_a_new_decoder_keeps_the_contract(
+    registry: None, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, out, _ = cli("new", "decoder", "my_engine", "--folder", str(tmp_path))
     assert code == 0 and "--set decoder=my_engine" in out
-    add_user_path(str(tmp_path))
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
     check_decoder(DECODERS["my_engine"])
 
 

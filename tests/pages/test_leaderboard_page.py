@@ -131,7 +131,7 @@ def test_hostile_names_and_texts_stay_text() -> None:
 def test_sentences_on_the_order_state_what_the_rows_say() -> None:
     made = board(methods=5)
     lines = robustness(made)
-    assert len(lines) == 3 and f"τ = {made.tracks[0].replication:.2f}" in lines[0]
+    assert len(lines) == 3 and f"is {made.tracks[0].replication:.2f} (" in lines[0]
     assert "over the 5 methods on both, the orders agree by τ = -1.00 (p = 0.017)" in lines[2]
 
 

@@ -217,7 +217,7 @@ def test_a_setting_newer_than_a_run_has_the_value_before(results: Path) -> None:
         (["nowhere"], "is not a folder of results"),
         (["results/runs/zzzzzzzzzzzz"], "RUN=results/runs/zzzzzzzzzzzz does not exist; results/runs holds"),
         (["results", "--n", "0"], "must be at least 1, or all"),
-        (["results", "--env", "Ant"], "no finished run that matches"),
+        (["results", "--env", "Ant"], "ENV: no run here is of 'Ant'"),
     ],
 )
 def test_what_cannot_be_verified_is_one_line(
