@@ -41,9 +41,9 @@ LEFT = 10  # runs that are not stored
 
 def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
     from staleharness.running.plan import plan
-    from staleharness.study import ask
+    from staleharness.study import sweep_request
 
-    return plan(ask(**asked)).runs
+    return plan(sweep_request(**asked)).runs
 
 
 def bare(spec: dict[str, Any]) -> None:

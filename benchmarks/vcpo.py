@@ -47,7 +47,7 @@ from staleharness.objectives import group_baseline
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.minibatch_gradient import Minibatch
 from staleharness.tokens.token_metrics import step_metrics
-from staleharness.training.base_learner import Gradient
+from staleharness.training.base_learner import MinibatchLoss
 
 PROMPT = 32
 PHASE = 4
@@ -56,14 +56,14 @@ PHASE = 4
 class Plain(TokenLearner):
     """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
 
-    def gradient(self, part: Minibatch) -> Gradient:
+    def gradient(self, batch: Minibatch) -> MinibatchLoss:
         self.optimizer.zero_grad()
-        baseline, sigma = group_baseline(part.data.outcome, part.data.group, self.spec.baseline)
-        return self.one_by_one(part, ((part.data.outcome - baseline) / sigma)[:, None] * part.mask)
+        baseline, sigma = group_baseline(batch.data.outcome, batch.data.group, self.spec.baseline)
+        return self.one_by_one(batch, ((batch.data.outcome - baseline) / sigma)[:, None] * batch.mask)
 
     def one_by_one(
         self, batch: Minibatch, advantage: Tensor, after: Callable[[int], None] = lambda row: None
-    ) -> Gradient:
+    ) -> MinibatchLoss:
         """Gradients of all rows, added up with the parameters; `after` is told of each row."""
         logp, logp_gradient = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
         for row in range(len(batch.mask)):
@@ -80,50 +80,50 @@ class Plain(TokenLearner):
         decisions = batch.decisions(logp, advantage)
         answer, entropy = self.algorithm.policy_loss(decisions), torch.zeros_like(batch.mask)
         log = step_metrics(decisions, answer, logp_gradient, entropy, batch.weights, "behaviour")
-        return Gradient(decisions, answer, log)
+        return MinibatchLoss(decisions, answer, log)
 
 
 class Double(Plain):
     """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
 
-    def gradient(self, part: Minibatch) -> Gradient:
+    def gradient(self, batch: Minibatch) -> MinibatchLoss:
         self.optimizer.zero_grad()
-        data = part.data
+        data = batch.data
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         norms = torch.zeros_like(sigma)
 
         def take_norm(row: int) -> None:
             found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters if p.grad is not None]))
-            norms[row] = found.square().sum() / part.weights[row].max().square()
+            norms[row] = found.square().sum() / batch.weights[row].max().square()
             self.optimizer.zero_grad()
 
-        first = self.one_by_one(part, part.mask, take_norm)
+        first = self.one_by_one(batch, batch.mask, take_norm)
         baseline = torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
-            group_part = part.rows(rows)
+            group_part = batch.rows(rows)
             seen = group_part.decisions(first.decisions.target_logp[rows], group_part.mask)
             baseline[rows] = self.algorithm.row_baseline(seen, norms[rows])
-        return self.one_by_one(part, ((data.outcome - baseline) / sigma)[:, None] * part.mask)
+        return self.one_by_one(batch, ((data.outcome - baseline) / sigma)[:, None] * batch.mask)
 
 
 class BatchTwice(TokenLearner):
     """The first backward pass would bring the norms of all rows, the second the gradient under the baseline."""
 
-    def gradient(self, part: Minibatch) -> Gradient:
-        data = part.data
+    def gradient(self, batch: Minibatch) -> MinibatchLoss:
+        data = batch.data
         scored = self.policy.score(data.prompt, data.prompt_mask, data.token, data.mask)
         leaf = scored.logp.detach().requires_grad_()
         baseline, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
-        decisions = part.decisions(leaf, ((data.outcome - baseline) / sigma)[:, None] * part.mask)
+        decisions = batch.decisions(leaf, ((data.outcome - baseline) / sigma)[:, None] * batch.mask)
         answer = self.algorithm.policy_loss(decisions)
-        (part.weights * answer.loss).sum().backward()
+        (batch.weights * answer.loss).sum().backward()
         assert leaf.grad is not None
         for _ in range(2):
             self.optimizer.zero_grad()
             torch.autograd.backward([scored.logp], [leaf.grad], retain_graph=True)
-        log = step_metrics(decisions, answer, leaf.grad, torch.zeros_like(part.mask), part.weights, "behaviour")
-        return Gradient(decisions, answer, log)
+        log = step_metrics(decisions, answer, leaf.grad, torch.zeros_like(batch.mask), batch.weights, "behaviour")
+        return MinibatchLoss(decisions, answer, log)
 
 
 VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {

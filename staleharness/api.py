@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
 from .running import in_process_run
-from .running.api_arguments import check_folder, check_types, question_of, refuse_empty, text_of
+from .running.api_arguments import check_folder, check_types, parse_arguments, refuse_empty, text_of
 from .running.api_arguments import load_plugins as load_plugins  # commands import it from here
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def plan(
 
     refuse_empty(**arguments, plugin=plugin)
     load_plugins(plugin)
-    return resolve(*question_of(**arguments))
+    return resolve(*parse_arguments(**arguments))
 
 
 def sweep(

@@ -12,7 +12,7 @@ from .base.streams import global_generators_restored, seed_global_generators
 from .errors import UserError, shorten, type_and_message
 from .rollout_schedule import LOST, NEVER, Demand, Ints, Schedule
 
-Fault = tuple[Any, ...]
+Rule = tuple[Any, ...]
 """Where a rule is broken, the words, and columns whose first broken place they show. One without columns: a bool."""
 
 UNITS = {"rows", "decisions"}  # of a ledger
@@ -38,7 +38,7 @@ def validate_schedule(schedule: Schedule, demand: Demand, title: str) -> Schedul
     """Return a schedule with its numbers as int64. Raises `UserError` where its arrays are of wrong length or type, or
     it contradicts itself or the demand."""
     schedule = _with_plain_numbers(schedule, title)
-    for broken, words, *columns in _faults(schedule, demand):
+    for broken, words, *columns in _rules(schedule, demand):
         if np.any(broken):
             raise UserError(f"{title}: {words.format(*(column[np.argmax(broken)] for column in columns))}")
     return schedule
@@ -85,23 +85,23 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
 
 
-def _faults(plan: Schedule, demand: Demand) -> Iterator[Fault]:
+def _rules(plan: Schedule, demand: Demand) -> Iterator[Rule]:
     """Yield the rules of a schedule, each of which relies on those before it."""
     rows, n, m, first = np.arange(len(plan)), len(plan), len(plan.version), plan.first
     yield n == 0, "the schedule has no rows"
     yield first[0] != 0 or first[-1] != m, f"first goes from {first[0]} to {first[-1]}; give 0 to {m}, the stretches"
     yield np.diff(first) < 1, "row {} has no stretch: first goes from {} to {}", rows, first, first[1:]
-    yield from _faults_of_stretches(plan)
+    yield from _rules_of_stretches(plan)
     yield from _out_of_range(plan, demand)
-    yield from _faults_of_groups(plan)
+    yield from _rules_of_groups(plan)
     if plan.reused is not None:
-        yield from _faults_of_reuse(plan, plan.reused, demand)
-    yield from _faults_of_batches(plan, demand)
-    yield _fault_of_actors(plan)
-    yield from _faults_of_times(plan)
+        yield from _rules_of_reuse(plan, plan.reused, demand)
+    yield from _rules_of_batches(plan, demand)
+    yield _rule_of_actors(plan)
+    yield from _rules_of_times(plan)
 
 
-def _faults_of_times(plan: Schedule) -> Iterator[Fault]:
+def _rules_of_times(plan: Schedule) -> Iterator[Rule]:
     """Yield the rules of the phases in which rows are generated, finished, trained on, and leave the queue."""
     rows, trained = np.arange(len(plan)), plan.phase != NEVER
     finished, left = (plan.phase if x is None else x for x in (plan.finished, plan.left))
@@ -115,7 +115,7 @@ def _faults_of_times(plan: Schedule) -> Iterator[Fault]:
     yield (out > NEVER) & (out < finished), "row {} leaves the queue in phase {}, before it is finished", rows, out
 
 
-def _faults_of_stretches(plan: Schedule) -> Iterator[Fault]:
+def _rules_of_stretches(plan: Schedule) -> Iterator[Rule]:
     """Yield the rules of the stretches [m] within a row."""
     row = np.repeat(np.arange(len(plan)), np.diff(plan.first))
     continues = np.diff(row, prepend=-1) == 0
@@ -125,7 +125,7 @@ def _faults_of_stretches(plan: Schedule) -> Iterator[Fault]:
     yield empty, "row {} has an empty stretch: one ends at {}, and the next at {}", row, end, plan.end
 
 
-def _out_of_range(plan: Schedule, demand: Demand) -> Iterator[Fault]:
+def _out_of_range(plan: Schedule, demand: Demand) -> Iterator[Rule]:
     """Yield the ranges of all numbers."""
     rows, is_trained = np.arange(len(plan)), plan.phase != NEVER
     for name, column, low, high in (
@@ -144,7 +144,7 @@ def _out_of_range(plan: Schedule, demand: Demand) -> Iterator[Fault]:
         yield (column < low) | above, f"row {{}} has {name}={{}}; give {limits}", rows, column
 
 
-def _faults_of_groups(plan: Schedule) -> Iterator[Fault]:
+def _rules_of_groups(plan: Schedule) -> Iterator[Rule]:
     """Yield the rules of the rows of a group: they are adjacent, and trained on together."""
     rows, step = np.arange(1, len(plan)), np.diff(plan.group)
     yield step < 0, "row {} has group={}, after {}; groups must not decrease", rows, plan.group[1:], plan.group
@@ -153,7 +153,7 @@ def _faults_of_groups(plan: Schedule) -> Iterator[Fault]:
         yield (step == 0) & (np.diff(column) != 0), words, rows, column[1:], column
 
 
-def _faults_of_reuse(plan: Schedule, reused: Ints, demand: Demand) -> Iterator[Fault]:
+def _rules_of_reuse(plan: Schedule, reused: Ints, demand: Demand) -> Iterator[Rule]:
     """Yield the rules of the rows that are trained on again."""
     row, phase = reused.T
     yield plan.finished is None or plan.left is None, "reused needs finished and left, by which rows are counted"
@@ -163,7 +163,7 @@ def _faults_of_reuse(plan: Schedule, reused: Ints, demand: Demand) -> Iterator[F
     yield early, "row {} is trained on again in phase {}, before the first time", row, phase
 
 
-def _faults_of_batches(plan: Schedule, demand: Demand) -> Iterator[Fault]:
+def _rules_of_batches(plan: Schedule, demand: Demand) -> Iterator[Rule]:
     """Yield the rules of the rows that each phase trains on."""
     phases, batches = np.arange(demand.phases), [plan.trained_in(phase) for phase in range(demand.phases)]
     sizes, groups = np.array([len(rows) for rows in batches]), [len(np.unique(plan.group[rows])) for rows in batches]
@@ -177,7 +177,7 @@ def _faults_of_batches(plan: Schedule, demand: Demand) -> Iterator[Fault]:
     yield (group != group[:, :, :1]).any((1, 2)), "phase {} has rows of several groups at one place", phases
 
 
-def _fault_of_actors(plan: Schedule) -> Fault:
+def _rule_of_actors(plan: Schedule) -> Rule:
     """Return the rule that the groups of each actor are counted from 0."""
     order = np.lexsort((plan.group, plan.nth, plan.actor))
     actor, nth, group = plan.actor[order], plan.nth[order], plan.group[order]

@@ -1,4 +1,4 @@
-"""Question of a sweep or study: a grid of runs and their settings, from command-line options and TOML files.
+"""Request of a sweep or study: a grid of runs and their settings, from command-line options and TOML files.
 
 Knows no plugin, so that readers of results can tell which runs a study asks for.
 """
@@ -23,7 +23,7 @@ LISTS = ("env", "algorithm", "capacity", "forward", "mismatch", "reuse")  # a si
 
 
 @dataclass(frozen=True)
-class Question:
+class SweepRequest:
     """Request for a sweep: a grid and settings. Also the schema of a study's file (TOML)."""
 
     env: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Question:
             raise UserError(f"seeds={list(self.seeds)} is not a list of different whole numbers, each 0 or above")
         return self.seeds
 
-    def at(self, scale: str) -> Question:
+    def at(self, scale: str) -> SweepRequest:
         """Return the question at a scale: unchanged for `small`; for `paper` with the values of its table `[paper]`
         (settings are replaced as a whole). Raises `UserError` for an unknown scale or key, or without such a table."""
         check_scale_name(scale)
@@ -58,7 +58,7 @@ class Question:
             raise UserError(f"SCALE=paper: the study {self.question!r} has no table [paper], which defines that scale")
         if "paper" in self.paper:
             raise UserError("[paper]: unknown option 'paper'; it holds a grid and settings only")
-        paper = build(Question, _as_lists(self.paper), "[paper]")
+        paper = build(SweepRequest, _as_lists(self.paper), "[paper]")
         return replace(self, **{"settings": {}, "paper": {}, **{key: getattr(paper, key) for key in self.paper}})
 
     def cells(self) -> list[tuple[str, int, str]]:
@@ -70,7 +70,7 @@ class Question:
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
 
 
-NAMES = {f.name for f in fields(Question)}
+NAMES = {f.name for f in fields(SweepRequest)}
 
 
 def with_mismatch(method: str, mismatch: str) -> str:
@@ -94,7 +94,7 @@ def study_file(text: str) -> Path:
     return path
 
 
-def read_study(path: Path) -> Question:
+def read_study(path: Path) -> SweepRequest:
     """Read a study's file. Raises `UserError` naming file, key and remedy."""
     from .spec import RunSpec
 
@@ -106,14 +106,14 @@ def read_study(path: Path) -> Question:
     for key in settings if isinstance(settings, dict) else ():
         if key in NAMES - {"mismatch"}:
             raise UserError(f"spec file {path}: {key} belongs at the top of the file, not under [settings]")
-    return build(Question, content, f"spec file {path}")
+    return build(SweepRequest, content, f"spec file {path}")
 
 
 def _as_lists(content: Mapping[str, Any]) -> dict[str, Any]:
     return {k: [v] if k in LISTS and not isinstance(v, list) else v for k, v in content.items()}
 
 
-def ask(
+def sweep_request(
     env: str | None = None,
     k: str | None = None,
     algo: str | None = None,
@@ -129,9 +129,9 @@ def ask(
     settings: str | None = None,
     spec_file: str | None = None,
     scale: str = "small",
-) -> Question:
+) -> SweepRequest:
     """Combine options as typed, a study's file at a scale, and defaults, in this precedence. Raises `UserError`."""
-    base = (Question() if spec_file is None else read_study(study_file(spec_file))).at(scale)
+    base = (SweepRequest() if spec_file is None else read_study(study_file(spec_file))).at(scale)
     if lag is not None and not lag.strip():
         raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
     values = {

@@ -24,7 +24,7 @@ from sweeping import message, staleharness, without_report
 import staleharness as sh
 from staleharness.batch import Completions, Rollout
 from staleharness.running.plan import plan as resolve
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 SIZE: dict[str, Any] = {"num_envs": 2, "num_steps": 32, "epochs": 1, "minibatches": 2, "evaluations": 1}
 SIZE |= {"evaluation_episodes": 1, "final_episodes": 1}
@@ -134,7 +134,7 @@ def test_the_lists_are_those_of_the_command_line(cli: Cli) -> None:
     ],
 )
 def test_a_plan_in_python_is_the_plan_as_typed(given: dict[str, Any], typed: dict[str, str]) -> None:
-    assert sh.plan(**given) == resolve(ask(**typed))
+    assert sh.plan(**given) == resolve(sweep_request(**typed))
 
 
 def test_seeds_may_be_listed_and_a_file_overridden(tmp_path: Path) -> None:

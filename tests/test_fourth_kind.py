@@ -24,7 +24,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runners.local import LocalPool
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -132,7 +132,7 @@ def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Silent) -> tuple[O
 @pytest.mark.usefixtures("tabular")
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    runs = plan(ask(env="random-mdp-1", k="8", algo="vaco", seeds="1", steps=str(128 * 40))).runs
+    runs = plan(sweep_request(env="random-mdp-1", k="8", algo="vaco", seeds="1", steps=str(128 * 40))).runs
     (run_id,) = [run.run_id for run in runs]
     outcome, stopped = swept(tmp_path / "stopped", runs, Interrupting())
     assert outcome == Outcome(interrupted=True) and list(stopped.attempt_dir(run_id).glob("checkpoint-*"))
@@ -147,7 +147,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tabular")
 def test_its_scores_are_exact_and_grow_with_training() -> None:
-    (planned,) = plan(ask(env="random-mdp-0", k="1", algo="ppo_clip", seeds="1", steps="6400")).runs
+    (planned,) = plan(sweep_request(env="random-mdp-0", k="1", algo="ppo_clip", seeds="1", steps="6400")).runs
     simulation: Any = simulation_of(planned.spec)
     first, *_, last = [record.scores for record in simulation if record.scores is not None]
     assert last.mean("sampled") > first.mean("sampled") + 0.05
@@ -166,14 +166,14 @@ def test_its_scores_are_exact_and_grow_with_training() -> None:
 @pytest.mark.usefixtures("tabular")
 def test_what_it_cannot_run_is_said_before_anything_is_written() -> None:
     with pytest.raises(UserError, match=r"tba needs groups of completions .* which random-mdp-0 does not have"):
-        plan(ask(env="random-mdp-0", algo="tba", seeds="1"))
+        plan(sweep_request(env="random-mdp-0", algo="tba", seeds="1"))
     with pytest.raises(UserError, match=r"changes weights inside a row; random-mdp-0 cannot"):
-        plan(ask(env="random-mdp-0", algo="ppo_clip", lag="inflight:4", seeds="1"))
+        plan(sweep_request(env="random-mdp-0", algo="ppo_clip", lag="inflight:4", seeds="1"))
     with pytest.raises(UserError, match=r"^STEPS=10 is less than one phase of random-mdp-0, 128 transitions$"):
-        plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="10"))
+        plan(sweep_request(env="random-mdp-0", algo="spo", seeds="1", steps="10"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(find_env("random-mdp-0")[1].settings, "steps_per_phase", 0)
         with pytest.raises(UserError, match=r"^random-mdp-0: steps_per_phase is 0; give a whole number of transitions"):
-            plan(ask(env="random-mdp-0", algo="spo", seeds="1"))
+            plan(sweep_request(env="random-mdp-0", algo="spo", seeds="1"))
     with pytest.raises(UserError, match="states=0 must be positive"):
-        plan(ask(env="random-mdp-0", algo="ppo_clip", settings="states=0", seeds="1"))
+        plan(sweep_request(env="random-mdp-0", algo="ppo_clip", settings="states=0", seeds="1"))

@@ -16,7 +16,7 @@ from staleharness.spec import RunSpec
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
 from staleharness.store.store import StoredRun
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import ENVS, Task, all_families
 
 ONE_OF_EACH = {"control": "Hopper-v5", "language": "word-problems", "chain": "bit-chain"}
@@ -135,10 +135,10 @@ def test_a_kind_that_nobody_has_heard_of_is_read_as_it_says(tmp_path: Path) -> N
 
 
 def test_an_axis_is_swept_only_where_the_kind_has_it() -> None:
-    runs = plan(ask(env="bit-chain", algo="seq_is", n="1,4", seeds="1")).runs
+    runs = plan(sweep_request(env="bit-chain", algo="seq_is", n="1,4", seeds="1")).runs
     assert [(run.label, run.spec.minibatches) for run in runs] == [("seq_is N=1", 1), ("seq_is N=4", 4)]
     with pytest.raises(UserError, match="N counts minibatches"):
-        plan(ask(env="Hopper", algo="spo", n="4", seeds="1"))
+        plan(sweep_request(env="Hopper", algo="spo", n="4", seeds="1"))
 
 
 def test_weights_change_inside_rows_only_where_the_kind_allows() -> None:
@@ -154,5 +154,5 @@ def test_weights_change_inside_rows_only_where_the_kind_allows() -> None:
 
 def test_an_unlisted_id_is_tried_before_anything_is_written() -> None:
     with pytest.raises(UserError, match="FrozenLake-v1"):
-        plan(ask(env="FrozenLake-v1", algo="spo", seeds="1"))
-    assert isinstance(plan(ask(env="Hopper-v4", algo="spo", seeds="1")).runs[0].spec, RunSpec)
+        plan(sweep_request(env="FrozenLake-v1", algo="spo", seeds="1"))
+    assert isinstance(plan(sweep_request(env="Hopper-v4", algo="spo", seeds="1")).runs[0].spec, RunSpec)

@@ -17,7 +17,7 @@ from staleharness.control.collector import temperature_of
 from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_identity, mismatch_text, option, read_mismatch
 from staleharness.running.plan import Plan, plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.training.policy_buffer import PolicyBuffer, Version
 from staleharness.training.sampler_copies import SamplerCopies, apply, block_copier
 
@@ -242,7 +242,7 @@ def test_a_mistyped_model_is_one_line(text: str, words: str) -> None:
 
 
 def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) -> Plan:
-    return plan(ask(env=env, algo=algo, seeds="1", **given))
+    return plan(sweep_request(env=env, algo=algo, seeds="1", **given))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_an_axis_of_models_runs_each_with_every_method() -> None:
         "vaco[delta=0.1,mismatch=noise:0.4]",
     ]
     assert [run.spec.mismatch for run in found.runs] == ["none"] * 2 + ["fp8"] * 2 + ["noise:0.4"] * 2
-    question = ask(env="word-problems", algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise:0.4")
+    question = sweep_request(env="word-problems", algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise:0.4")
     assert [label for label, _, _ in question.cells()] == labels
     (one,) = plan_of(algo="ppo_clip[mismatch=fp8]").runs
     assert one.run_id == found.runs[2].run_id
@@ -341,6 +341,6 @@ def test_a_file_counts_by_content_not_by_place(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).write_text(text)
     texts = [f"scale[table={tmp_path}/{name}]" for name in "abc"]
     asked = {"env": "Hopper", "k": "2", "algo": "ppo_clip", "seeds": "1"}
-    a, b, c = (plan(ask(**asked, mismatch=f"fp8+{text}")).runs[0].run_id for text in texts)
+    a, b, c = (plan(sweep_request(**asked, mismatch=f"fp8+{text}")).runs[0].run_id for text in texts)
     assert a == b != c
     assert mismatch_identity("fp8") == mismatch_identity("none") == ""

@@ -11,7 +11,7 @@ from needs import HINT, hint, needs_tool, require_extra, require_task, skip_with
 from places import ROOT
 from skip_record import SkipRecord
 
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 def test_a_missing_extra_skips_with_its_install_command() -> None:
@@ -33,9 +33,9 @@ def test_a_message_skips_only_where_it_names_a_missing_extra() -> None:
 
 def test_a_question_on_a_language_task_needs_the_extra_llm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("needs.has_extra", lambda extra: extra != "llm")
-    require_task(ask(env="Hopper", algo="spo"))
+    require_task(sweep_request(env="Hopper", algo="spo"))
     with pytest.raises(pytest.skip.Exception, match="needs the extra llm"):
-        require_task(ask(env="word-problems", algo="spo"))
+        require_task(sweep_request(env="word-problems", algo="spo"))
 
 
 def test_only_what_was_skipped_for_want_of_an_extra_is_recorded(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import MAX_RUNS, plan, plan_as_data
 from staleharness.spec import RunSpec, later
-from staleharness.study import Question, ask
+from staleharness.study import SweepRequest, sweep_request
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(lambda word: isinstance(parse_value(word), str))  # `nan`, `true` and `inf` mean something
@@ -371,7 +371,7 @@ def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> Non
         'env = ["Hopper", "Ant"]\nalgorithm = "vaco[delta=0.1]"\ncapacity = [1, 4]\nseeds = 2\nlag = "uniform"\n'
         'preset = "standard"\n[settings]\nsteps = 1e5\nlearning_rate = 1e-4\nhidden = [32, 32]\n'
     )
-    flags = ask(
+    flags = sweep_request(
         env="Hopper,Ant",
         algo="vaco[delta=0.1]",
         k="1,4",
@@ -381,15 +381,15 @@ def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> Non
         steps="1e5",
         settings="learning_rate=1e-4,hidden=[32,32]",
     )
-    read = ask(spec_file=str(file))
+    read = sweep_request(spec_file=str(file))
     assert [cell["id"] for cell in plan_as_data(plan(read))] == [cell["id"] for cell in plan_as_data(plan(flags))]
-    assert {run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs} == {0}
-    assert ask(spec_file=str(file), steps="50000").settings["steps"] == 50_000
+    assert {run.spec.seed for run in plan(sweep_request(spec_file=str(file), seeds="1")).runs} == {0}
+    assert sweep_request(spec_file=str(file), steps="50000").settings["steps"] == 50_000
 
 
 def test_one_method_has_one_label_and_one_id_however_it_is_typed() -> None:
     def plan_of(algo: str) -> list[tuple[str, str]]:
-        return [(run.label, run.run_id) for run in plan(ask(env="Hopper", algo=algo, seeds="1")).runs]
+        return [(run.label, run.run_id) for run in plan(sweep_request(env="Hopper", algo=algo, seeds="1")).runs]
 
     assert plan_of("ppo_clip[clip=0.2]") == plan_of("ppo_clip")
     assert plan_of("ppo_clip[clip=2e-1,anchor=behaviour]") == plan_of("ppo_clip")
@@ -399,43 +399,43 @@ def test_one_method_has_one_label_and_one_id_however_it_is_typed() -> None:
 
 
 def test_every_run_of_a_plan_has_its_own_id() -> None:
-    runs = plan(ask(env="Hopper,Ant", k="1,4", seeds="2")).runs
+    runs = plan(sweep_request(env="Hopper,Ant", k="1,4", seeds="2")).runs
     assert len({run.run_id for run in runs}) == len(runs)
 
 
 def test_a_grid_beyond_reason_is_refused_at_once() -> None:
     with pytest.raises(UserError, match=f"more than {MAX_RUNS:,}"):
-        plan(Question(env=("Hopper",), seeds=10**12))
+        plan(SweepRequest(env=("Hopper",), seeds=10**12))
 
 
 def test_one_large_seed_is_one_run() -> None:
-    (run,) = plan(ask(env="Hopper", algo="spo"), [10**15]).runs
+    (run,) = plan(sweep_request(env="Hopper", algo="spo"), [10**15]).runs
     assert run.spec.seed == 10**15
 
 
 def test_brackets_may_hold_settings_of_the_run() -> None:
-    runs = plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=1e-4,clip=0.1]", seeds="1")).runs
+    runs = plan(sweep_request(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=1e-4,clip=0.1]", seeds="1")).runs
     assert [run.label for run in runs] == ["ppo_clip", "ppo_clip[clip=0.1,learning_rate=0.0001]"]
     assert [run.spec.learning_rate for run in runs] == [3e-4, 1e-4]
-    (same,) = plan(ask(env="Hopper", algo="ppo_clip[learning_rate=3e-4]", seeds="1")).runs
+    (same,) = plan(sweep_request(env="Hopper", algo="ppo_clip[learning_rate=3e-4]", seeds="1")).runs
     assert (same.label, same.run_id) == (runs[0].label, runs[0].run_id)
     with pytest.raises(UserError, match="ALGO names ppo_clip more than once"):
-        plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=3e-4]", seeds="1"))
+        plan(sweep_request(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=3e-4]", seeds="1"))
     with pytest.raises(UserError, match=r"names ppo_clip more than once, also as ppo_clip\[keep=best\]"):
-        plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[keep=best]", seeds="1"))
+        plan(sweep_request(env="Hopper", algo="ppo_clip,ppo_clip[keep=best]", seeds="1"))
     with pytest.raises(UserError, match="learning_rat"):
-        plan(ask(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))
+        plan(sweep_request(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))
 
 
 def test_synchronous_and_stale_runs_share_a_sweep() -> None:
-    asked = ask(env="Hopper", algo="ppo_clip,ppo_clip[lag=fixed:0]", k="4", lag="fixed:3", seeds="1")
+    asked = sweep_request(env="Hopper", algo="ppo_clip,ppo_clip[lag=fixed:0]", k="4", lag="fixed:3", seeds="1")
     runs = plan(asked).runs
     assert [(run.label, run.spec.lag) for run in runs] == [
         ("ppo_clip", "fixed:3"),
         ("ppo_clip[lag=fixed:0]", "fixed:0"),
     ]
     with pytest.raises(UserError, match="K=5"):
-        plan(ask(env="Hopper", algo="ppo_clip[lag=fixed:4]", k="4", seeds="1"))
+        plan(sweep_request(env="Hopper", algo="ppo_clip[lag=fixed:4]", k="4", seeds="1"))
 
 
 @pytest.mark.parametrize("other", [{"mechanism": "replay"}, {"density": "mixture"}])

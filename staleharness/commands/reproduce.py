@@ -71,7 +71,7 @@ def handle(command: Command) -> int:
     plans = []
     for study in dict.fromkeys(f.entry.study for f in selection):
         file = experiments() / f"{study}.toml"
-        has_scale = command.scale == "small" or next(f.question.paper for f in selection if f.entry.study == study)
+        has_scale = command.scale == "small" or next(f.request.paper for f in selection if f.entry.study == study)
         if command.fig in (None, "all") and not has_scale:
             print(f"{study}: left out, as its file has no table [paper] that defines SCALE=paper", file=sys.stderr)
             continue
@@ -130,7 +130,7 @@ def _list(command: Command) -> int:
         _, figures = read_paper(name)
         for study in dict.fromkeys(f.entry.study for f in figures):
             study_figures = [f for f in figures if f.entry.study == study]
-            runs = len(study_figures[0].question.cells()) * len(study_figures[0].question.seed_numbers)
+            runs = len(study_figures[0].request.cells()) * len(study_figures[0].request.seed_numbers)
             path = find_bundle(Path(*PLACE), study)
             stored_runs = Store(path).read_all() if path.is_dir() else []
             seconds = sum(run.record["seconds"]["total"] for run in stored_runs) / max(1, len(stored_runs))

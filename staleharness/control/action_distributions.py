@@ -60,17 +60,17 @@ class Gaussian:
         self.standard = self.distance * self.precision
         return (self.standard.square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
 
-    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]. A further gradient of log σ, `of_log_std`, is added first, as
+    def backward(self, gradient: Tensor, grad_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]. A further gradient of log σ, `grad_log_std`, is added first, as
         autograd does."""
         wide = gradient[:, None].expand_as(self.standard)
         minus_of_z = self.standard * wide  # −∂L/∂z, of the standardised z
-        of_shift = (-wide).sum(0) if of_log_std is None else of_log_std + (-wide).sum(0)
-        return minus_of_z * self.precision, of_shift + (minus_of_z * self.distance).sum(0) * self.precision
+        grad_shift = (-wide).sum(0) if grad_log_std is None else grad_log_std + (-wide).sum(0)
+        return minus_of_z * self.precision, grad_shift + (minus_of_z * self.distance).sum(0) * self.precision
 
-    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+    def add_entropy(self, grad_mean: Tensor, grad_log_std: Tensor, gradient: Tensor | float) -> None:
         """Add the entropy's gradients to ∂L/∂mean and ∂L/∂log σ, in place, given ∂L/∂entropy []."""
-        of_log_std += gradient
+        grad_log_std += gradient
 
 
 class Categorical:
@@ -106,14 +106,14 @@ class Categorical:
         self.choice, self.all_logp = action.long(), mean.log_softmax(-1)
         return self.all_logp.gather(-1, self.choice).squeeze(-1)
 
-    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        of_logits = -self.all_logp.exp() * gradient[:, None]
-        return of_logits.scatter_add_(1, self.choice, gradient[:, None]), gradient.new_zeros(0)
+    def backward(self, gradient: Tensor, grad_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        grad_logits = -self.all_logp.exp() * gradient[:, None]
+        return grad_logits.scatter_add_(1, self.choice, gradient[:, None]), gradient.new_zeros(0)
 
-    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+    def add_entropy(self, grad_mean: Tensor, grad_log_std: Tensor, gradient: Tensor | float) -> None:
         p = self.all_logp.exp()
         entropy = -(p * self.all_logp).sum(-1, keepdim=True)
-        of_mean -= gradient / len(of_mean) * p * (self.all_logp + entropy)
+        grad_mean -= gradient / len(grad_mean) * p * (self.all_logp + entropy)
 
 
 Distribution = Gaussian | Categorical

@@ -15,9 +15,9 @@ from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..errors import UserError
 from ..objectives import masked_mean
 from ..tokens.token_metrics import tail_masks
-from ..training.base_learner import Gradient, Learner, Log, normalise
+from ..training.base_learner import Learner, Log, MinibatchLoss, normalise
 from ..training.hook_checks import loss_of, targets_of, value_gradient_of, value_loss_of
-from ..training.lag_stats import LearnerRows, handed_lags
+from ..training.lag_stats import LearnerRows, backward_lag_metrics
 from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
 from .functional_mlp import SIZES
@@ -48,14 +48,14 @@ class Columns(NamedTuple):
     version_logp: Tensor | None = None
 
 
-class Part(NamedTuple):
+class Minibatch(NamedTuple):
     """A minibatch: R rows of T decisions, or N single ones ([N, 1])."""
 
     decision: Tensor  # [B, T] into the phase's flat decisions
     fixed: Columns
 
 
-class ControlLearner(Learner[ControlData, Part]):
+class ControlLearner(Learner[ControlData, Minibatch]):
     """Epochs of shuffled minibatches. The method's loss is taken on log-probabilities and the critic's on values, each
     as if these were given; the policy then backpropagates both gradients through its networks."""
 
@@ -84,10 +84,10 @@ class ControlLearner(Learner[ControlData, Part]):
         self.loss_mask = None if data.loss_mask is None else data.loss_mask.flatten()
         self.targets = self._targets(batch.start)
         self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, trained=data.loss_mask)
-        report: dict[str, Any] = handed_lags(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
+        report: dict[str, Any] = backward_lag_metrics(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained_variance(batch.start.value, self.targets.value_target)}
 
-    def minibatches(self, epoch: int) -> Iterator[Part]:
+    def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         batch, realign, count = self.batch, self.algorithm.realign_every, self.spec.minibatches
         targets = self.targets
         if realign == "epoch" and epoch > 0:
@@ -103,22 +103,22 @@ class ControlLearner(Learner[ControlData, Part]):
             batch.version_logp,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, self.in_rows, rng, self.loss_mask)
+        decisions = batch.minibatches(count, self.in_rows, rng, self.loss_mask)
         # all at once: a gather of one minibatch costs hardly less
-        permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(parts)]
-        steps_before = np.repeat(np.arange(count, dtype=np.float32), [len(part) for part in parts])
+        permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(decisions)]
+        steps_before = np.repeat(np.arange(count, dtype=np.float32), [len(d) for d in decisions])
         permuted_columns[Columns._fields.index("gradient_lag")] += torch.from_numpy(steps_before).to(batch.lag)[:, None]
-        columns = [Columns(*part.unbind()) for part in permuted_columns.tensor_split(count, 1)]
-        advantages: Sequence[Tensor] = [minibatch.advantage for minibatch in columns]
+        columns = [Columns(*x.unbind()) for x in permuted_columns.tensor_split(count, 1)]
+        advantages: Sequence[Tensor] = [c.advantage for c in columns]
         if realign != "step":  # else each step computes its own
             advantages = self._normalise(advantages)
-        for decision, minibatch, advantage in zip(parts, columns, advantages, strict=True):
-            yield Part(decision, minibatch._replace(advantage=advantage))
+        for decision, fixed, advantage in zip(decisions, columns, advantages, strict=True):
+            yield Minibatch(decision, fixed._replace(advantage=advantage))
 
-    def trained_by(self, parts: Sequence[Part]) -> Tensor:
+    def trained_by(self, minibatches: Sequence[Minibatch]) -> Tensor:
         trained = torch.zeros(self.batch.reward.shape, device=self.policy.device)
-        for part in parts:
-            trained.view(-1)[part.decision.flatten()] = 1.0
+        for minibatch in minibatches:
+            trained.view(-1)[minibatch.decision.flatten()] = 1.0
         return trained
 
     def end(self) -> dict[str, Any]:
@@ -127,27 +127,27 @@ class ControlLearner(Learner[ControlData, Part]):
         return staleness_after_training(batch, self.policy.evaluate(batch.obs, batch.action).logp)
 
     @torch.no_grad()
-    def gradient(self, part: Part) -> Gradient:
+    def gradient(self, minibatch: Minibatch) -> MinibatchLoss:
         spec, policy, batch = self.spec, self.policy, self.batch
-        flat = part.decision.flatten()
+        flat = minibatch.decision.flatten()
         now = policy.forward(batch.obs, batch.action, flat)
-        targets = self._targets_of(part, now)
-        advantage, (mask, share) = targets.advantage, self._full_mask(part.decision.shape)
-        decisions, answer, of_logp = self._policy_loss(part, now, advantage, mask, share)
-        reaches_policy = any(x is not None for x in (of_logp, now.mean.grad, now.log_std.grad))
-        logp_gradient = torch.zeros_like(now.logp) if of_logp is None else of_logp
+        targets = self._targets_of(minibatch, now)
+        advantage, (mask, share) = targets.advantage, self._full_mask(minibatch.decision.shape)
+        decisions, answer, grad_logp = self._policy_loss(minibatch, now, advantage, mask, share)
+        reaches_policy = any(x is not None for x in (grad_logp, now.mean.grad, now.log_std.grad))
+        logp_gradient = torch.zeros_like(now.logp) if grad_logp is None else grad_logp
         if self.own_value_loss:
-            critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
+            critic_loss, grad_value = self._own_value_loss(minibatch, now, targets.value_target, mask)
         else:
-            target, start = targets.value_target, part.fixed.start_value
-            critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
-        of_entropy: Tensor | float = 0.0
+            target, start = targets.value_target, minibatch.fixed.start_value
+            critic_loss, grad_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
+        grad_entropy: Tensor | float = 0.0
         if spec.entropy_coef:  # with respect to log σ: summed over decisions, as autograd rounds it
-            of_entropy = (torch.full((len(flat),), -spec.entropy_coef, device=policy.device) / len(flat)).sum()
+            grad_entropy = (torch.full((len(flat),), -spec.entropy_coef, device=policy.device) / len(flat)).sum()
         gradient_size = logp_gradient
         if "distribution" in self.algorithm.needs and now.mean.grad is not None:
             gradient_size = gradient_size.abs() + now.mean.grad.abs().sum(-1)
-        policy.backward(OutputGradient(logp_gradient, of_value, of_entropy, now.mean.grad, now.log_std.grad))
+        policy.backward(OutputGradient(logp_gradient, grad_value, grad_entropy, now.mean.grad, now.log_std.grad))
         log = {
             "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
@@ -156,7 +156,7 @@ class ControlLearner(Learner[ControlData, Part]):
             "advantage": advantage,
             **tail_masks(decisions),
         }
-        return Gradient(decisions, answer, log, reaches_policy)
+        return MinibatchLoss(decisions, answer, log, reaches_policy)
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
         # clipped: the method gave a decision no policy gradient although it had an advantage; here, all steps at once
@@ -177,26 +177,28 @@ class ControlLearner(Learner[ControlData, Part]):
         return self.full_masks[shape]
 
     def _policy_loss(
-        self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
+        self, minibatch: Minibatch, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
     ) -> tuple[Decisions, PolicyLoss, Tensor | None]:
         """The method's loss and its gradient [N] with respect to log π (None: it does not depend on it); gradients with
         respect to mean and log σ stay with these tensors."""
         if self.compiled_loss is not None:
-            decisions = self._decisions(part, now, advantage, mask)
+            decisions = self._decisions(minibatch, now, advantage, mask)
             if (outputs := self.compiled_loss(decisions)) is not None:
                 return decisions, outputs[0], outputs[1].flatten().contiguous()
         with torch.enable_grad():
             for leaf in (now.logp, now.mean, now.log_std):  # inputs that a method's loss may depend on
                 leaf.requires_grad_()
-            decisions = self._decisions(part, now, advantage, mask)
+            decisions = self._decisions(minibatch, now, advantage, mask)
             answer = loss_of(self.algorithm, decisions)
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, share)
         return decisions, answer, now.logp.grad
 
-    def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _own_value_loss(
+        self, minibatch: Minibatch, now: Evaluation, target: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
-        fixed = part.fixed
+        fixed = minibatch.fixed
         inputs = Values(
             value=now.value.view_as(mask).detach().requires_grad_(),
             start=fixed.start_value,
@@ -222,13 +224,13 @@ class ControlLearner(Learner[ControlData, Part]):
             targets = targets_of(self.algorithm, inputs)
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
-    def _targets_of(self, part: Part, now: Evaluation) -> Targets:
+    def _targets_of(self, minibatch: Minibatch, now: Evaluation) -> Targets:
         """Advantages as used in the loss and value targets [B, T] of a minibatch, recomputed where the method realigns
         at every step."""
         if self.algorithm.realign_every != "step":
-            return Targets(part.fixed.advantage, part.fixed.value_target)
-        shape = part.decision.shape
-        rows = part.decision[:, 0] // shape[1]
+            return Targets(minibatch.fixed.advantage, minibatch.fixed.value_target)
+        shape = minibatch.decision.shape
+        rows = minibatch.decision[:, 0] // shape[1]
         inputs = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
         targets = targets_of(self.algorithm, inputs)
         (advantage,) = self._normalise([targets.advantage])
@@ -244,9 +246,9 @@ class ControlLearner(Learner[ControlData, Part]):
         together = torch.stack(list(advantages))
         return normalise(together, torch.ones_like(together), correction).unbind()
 
-    def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
-        batch, fixed, flat = self.batch, part.fixed, part.decision.flatten()
-        shape, proximal = part.decision.shape, self.algorithm.proximal
+    def _decisions(self, minibatch: Minibatch, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
+        batch, fixed, flat = self.batch, minibatch.fixed, minibatch.decision.flatten()
+        shape, proximal = minibatch.decision.shape, self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
         if proximal == "recompute":
             proximal_logp = fixed.start_logp
@@ -276,15 +278,15 @@ class ControlLearner(Learner[ControlData, Part]):
             mask=mask,
             state=self.state,
             progress=self.progress,
-            continues=batch.continues.flatten()[part.decision] if self.algorithm.time_order else None,
+            continues=batch.continues.flatten()[minibatch.decision] if self.algorithm.time_order else None,
             analytic_kl=analytic_kl,
             version_logp=fixed.version_logp,
-            **(self._distributions(part, now) if "distribution" in self.algorithm.needs else {}),
+            **(self._distributions(minibatch, now) if "distribution" in self.algorithm.needs else {}),
         )
 
-    def _distributions(self, part: Part, now: Evaluation) -> dict[str, Tensor]:
+    def _distributions(self, minibatch: Minibatch, now: Evaluation) -> dict[str, Tensor]:
         """Fields of `Decisions` for a method that needs "distribution"."""
-        rollout, shape, flat = self.batch.rollout, part.decision.shape, part.decision.flatten()
+        rollout, shape, flat = self.batch.rollout, minibatch.decision.shape, minibatch.decision.flatten()
         behaviour: dict[str, Tensor] = {}
         if not self.spec.mixes_versions:
             log_std = rollout.behaviour_log_std.flatten(0, 1)[flat]

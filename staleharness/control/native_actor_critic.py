@@ -59,17 +59,17 @@ class NativeGaussian(Gaussian):
         library().gaussian_logp(*inputs, log_std.dim() == 1, logp.numel(), mean.shape[-1], logp.data_ptr())
         return logp
 
-    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def backward(self, gradient: Tensor, grad_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
         *_, mean, log_std = self.inputs
-        of_mean = torch.empty_like(mean)
-        of_log_std = torch.zeros_like(log_std) if of_log_std is None else of_log_std.clone()
+        grad_mean = torch.empty_like(mean)
+        grad_log_std = torch.zeros_like(log_std) if grad_log_std is None else grad_log_std.clone()
         inputs = _pointers(*self.inputs, gradient)
-        library().gaussian_backward(*inputs, *mean.shape, *_pointers(of_mean, of_log_std))
-        return of_mean, of_log_std
+        library().gaussian_backward(*inputs, *mean.shape, *_pointers(grad_mean, grad_log_std))
+        return grad_mean, grad_log_std
 
-    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+    def add_entropy(self, grad_mean: Tensor, grad_log_std: Tensor, gradient: Tensor | float) -> None:
         if not isinstance(gradient, float):  # else there is no bonus
-            of_log_std += gradient
+            grad_log_std += gradient
 
 
 class NativeAdamW(AdamW):
@@ -118,9 +118,9 @@ class NativePolicy(MLPPolicy):
         self.distribution.inputs = action, index, mean, self.log_std
         return Evaluation(logp, entropy, value, mean, self.log_std.clone())
 
-    def _backward(self, of_mean: Tensor, of_log_std: Tensor, of_value: Tensor) -> None:
-        rest = _pointers(of_log_std, of_value, self.flat_gradient)
-        library().learner_backward(self.networks, of_mean.data_ptr(), self.distribution.deviations, *rest)
+    def _backward(self, grad_mean: Tensor, grad_log_std: Tensor, grad_value: Tensor) -> None:
+        rest = _pointers(grad_log_std, grad_value, self.flat_gradient)
+        library().learner_backward(self.networks, grad_mean.data_ptr(), self.distribution.deviations, *rest)
 
     @torch.no_grad()
     def values(self, obs: Tensor) -> Tensor:

@@ -132,16 +132,16 @@ class MLPPolicy:
 
     def backward(self, gradient: OutputGradient) -> None:
         """Put ∂L/∂θ into the flat gradient, given the gradient of the loss with respect to the last `forward`."""
-        of_mean, of_log_std = self.distribution.backward(gradient.logp, gradient.log_std)
-        self.distribution.add_entropy(of_mean, of_log_std, gradient.entropy)
+        grad_mean, grad_log_std = self.distribution.backward(gradient.logp, gradient.log_std)
+        self.distribution.add_entropy(grad_mean, grad_log_std, gradient.entropy)
         if gradient.mean is not None:
-            of_mean += gradient.mean
-        self._backward(of_mean, of_log_std, gradient.value)
+            grad_mean += gradient.mean
+        self._backward(grad_mean, grad_log_std, gradient.value)
 
-    def _backward(self, of_mean: Tensor, of_log_std: Tensor, of_value: Tensor) -> None:
+    def _backward(self, grad_mean: Tensor, grad_log_std: Tensor, grad_value: Tensor) -> None:
         """`backward`, given ∂L/∂mean, ∂L/∂log σ and ∂L/∂V."""
-        actor, critic = self.actor_pass.backward(of_mean), self.critic_pass.backward(of_value[:, None])
-        torch.cat([g.flatten() for g in (*actor, of_log_std, *critic)], out=self.flat_gradient)
+        actor, critic = self.actor_pass.backward(grad_mean), self.critic_pass.backward(grad_value[:, None])
+        torch.cat([g.flatten() for g in (*actor, grad_log_std, *critic)], out=self.flat_gradient)
 
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float

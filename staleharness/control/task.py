@@ -131,7 +131,7 @@ class ControlTask(Task):
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """The environments of `make`. Raises `UserError` where its observations or actions are not supported."""
-        from .answer_checks import check_steps
+        from .step_checks import check_steps
 
         vector = self.make(env, num_envs, threads)
         if problem := unsupported_space(vector.single_observation_space, vector.single_action_space):

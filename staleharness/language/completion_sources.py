@@ -22,7 +22,7 @@ from ..task import find_env
 from ..tokens.minibatch_gradient import parts
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import PolicyBuffer, Version
-from ..training.sample_ledger import Count, Flow, dropped_groups, flow_of
+from ..training.sample_ledger import Count, Flow, count_dropped_groups, flow_of
 from ..training.version_assignment import Lags
 from .decoder_interface import Request
 from .length_paced_groups import PacedGroups
@@ -118,7 +118,7 @@ class ScheduledCompletions:
         flow = flow_of(plan.schedule, phase, count(completions), lengths)
         flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
         all_candidates = concatenate(candidates, self.sampler.decoder.policy.pad) if spec.dynamic_sampling else None
-        dropped_here = without_signal + dropped_groups(plan.schedule, phase)
+        dropped_here = without_signal + count_dropped_groups(plan.schedule, phase)
         return GenerationRound(completions, dropped_here, flow, all_candidates)
 
     def _complete(self, plan: PhaseRows, buffer: PolicyBuffer) -> Completions:

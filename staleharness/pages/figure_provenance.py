@@ -29,12 +29,12 @@ def figure_facts(s: GalleryFigure) -> str:
     bundle, study = s.bundle, s.figure.entry.study
     if bundle is None or s.table is None:
         text = f"No bundle yet: `{s.command('reproduce')}` makes the runs of the study `{study}`."
-        others = bundle.strangers if bundle else 0
+        others = bundle.other_runs if bundle else 0
         return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
     settings, facts = s.table.settings, run_facts(s.table)
     envs, ks = settings["envs"], ", ".join(map(str, settings["capacities"]))
     algorithms = len({r["algorithm"] for r in s.table.rows})
-    seeds = len(s.figure.question.at(bundle.scale).seed_numbers)
+    seeds = len(s.figure.request.at(bundle.scale).seed_numbers)
     text = (
         f"n = {plural(seeds, 'seed')} × {plural(len(envs), 'environment')} ({', '.join(envs)}), "
         f"{plural(algorithms, 'algorithm')}, K = {ks}: {len(bundle.runs)} of {plural(len(bundle.requests), 'run')}. "
@@ -52,8 +52,8 @@ def figure_facts(s: GalleryFigure) -> str:
         text += dates_note(figure_dates().get(f"{s.figure.paper}/{s.figure.name}"))
     if absent := s.absent_studies:
         text += f" Not tested: not all results of {_and_list([f'`{name}`' for name in absent])} are here."
-    if bundle.strangers:
-        text += f" Left out: {plural(bundle.strangers, 'run')} in the folder with other settings."
+    if bundle.other_runs:
+        text += f" Left out: {plural(bundle.other_runs, 'run')} in the folder with other settings."
     return text if bundle.complete else f"{DRAFT}. {text}"
 
 

@@ -135,10 +135,10 @@ def load_figures(
 
     @functools.cache
     def study_runs_of(study: str) -> StudyRuns | None:
-        question = next(f.question for f in figures if f.entry.study == study)
-        if scale != "small" and not question.paper:
+        request = next(f.request for f in figures if f.entry.study == study)
+        if scale != "small" and not request.paper:
             return None
-        return read_study_runs(find_bundle(bundles, study, scale), question, scale)
+        return read_study_runs(find_bundle(bundles, study, scale), request, scale)
 
     @functools.cache
     def runs_of(study: str) -> Results:
@@ -169,8 +169,8 @@ def load_figures(
         if not path.is_dir():
             raise UserError(f"study={study!r} has no results in {bundles}")
         spec = path / "study.toml"
-        question = read_study(spec) if spec.is_file() else None
-        study_runs = read_study_runs(path, question, scale) if question and question.reuse else None
+        request = read_study(spec) if spec.is_file() else None
+        study_runs = read_study_runs(path, request, scale) if request and request.reuse else None
         results = Results.of(study_runs.runs if study_runs else Store(path).read_all())
         return Evidence(results, results.table(score=score, normalise=normalise, **options))
 

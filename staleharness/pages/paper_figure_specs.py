@@ -1,6 +1,6 @@
 """Figures of papers: question, study, drawing, the paper's claim, and our observation.
 
-experiments/<study>.toml            a study: a grid of runs (`study.Question`)
+experiments/<study>.toml            a study: a grid of runs (`study.SweepRequest`)
 experiments/<paper>/paper.toml      a paper: title, link, what it is about (`Paper`)
 experiments/<paper>/<figure>.toml   a figure of it (`FigureSpec`); fig3.toml is Figure 3
 """
@@ -18,7 +18,7 @@ from ..base.plugins import builtin_folder
 from ..base.typed_values import build
 from ..errors import UserError, nearest
 from ..statistics.claims.claim_schema import CANNOT_TELL, ClaimPart
-from ..study import Question, read_study
+from ..study import SweepRequest, read_study
 
 Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `claim.VOCABULARY`
 
@@ -70,7 +70,7 @@ class PaperFigure:
     paper: str  # folder
     name: str  # file, without .toml
     entry: FigureSpec
-    question: Question  # of the study, at the small scale; `at` gives the paper's
+    request: SweepRequest  # of the study, at the small scale; `at` gives the paper's
 
     @property
     def number(self) -> str:
@@ -120,15 +120,15 @@ def build_from(kind: type[Any], file: Path) -> Any:
         raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
 
 
-def _study(root: Path, name: str, asked_by: Path) -> Question:
+def _study(root: Path, name: str, asked_by: Path) -> SweepRequest:
     names = [path.stem for path in root.glob("*.toml")]
     if name not in names:
         raise UserError(f"spec file {asked_by}: study={name!r} is not in {root}; {nearest(name, names)}")
-    question = read_study(root / f"{name}.toml")
-    for other in question.reuse:
+    request = read_study(root / f"{name}.toml")
+    for other in request.reuse:
         if other not in names:
             raise UserError(f"spec file {root / name}.toml: reuse={other!r} is not in {root}; {nearest(other, names)}")
-    return question
+    return request
 
 
 def select_figures(figures: Sequence[PaperFigure], selector: str | None) -> list[PaperFigure]:

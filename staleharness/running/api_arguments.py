@@ -16,7 +16,7 @@ from ..base.plugin_files import add_user_path, drop_failures
 from ..base.plugins import forget_changed_files
 from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
-from ..study import Question, ask
+from ..study import SweepRequest, sweep_request
 
 
 def refuse_empty(**arguments: Any) -> None:
@@ -64,10 +64,10 @@ def seed_list(values: Iterable[int]) -> list[int]:
     return seeds
 
 
-def question_of(
+def parse_arguments(
     *, seeds: Any, settings: Any, scale: Any, spec: Any, steps: Any, model: Any, data: Any, device: Any, **axes: Any
-) -> tuple[Question, list[int] | None]:
-    """Return the question that the arguments of `plan` ask, and its seeds where they are listed. Raises `UserError`."""
+) -> tuple[SweepRequest, list[int] | None]:
+    """Return the request in the arguments of `plan`, and its seeds where they are listed. Raises `UserError`."""
     scalars = {"steps": text_of(steps), "model": text_of(model), "data": text_of(data), "device": text_of(device)}
     if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
         seeds = [whole_number(seed, "SEEDS") for seed in split_list(seeds)]
@@ -75,7 +75,7 @@ def question_of(
     named_settings = settings if isinstance(settings, Mapping) else {}
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):
         raise UserError(f"SET={shorten(repr(settings))} is neither a mapping of settings nor 'name=value,...'")
-    question = ask(
+    request = sweep_request(
         **{name: text_of(value) for name, value in axes.items()},
         **scalars,
         seeds=text_of(seeds) if seed_numbers is None else None,
@@ -84,7 +84,7 @@ def question_of(
         settings=settings if isinstance(settings, str) else None,
     )
     others = {key: plain_value(value) for key, value in named_settings.items() if scalars.get(key) is None}
-    return replace(question, settings={**question.settings, **others}), seed_numbers
+    return replace(request, settings={**request.settings, **others}), seed_numbers
 
 
 def load_plugins(plugin: str | Path | Iterable[str | Path] | None) -> None:

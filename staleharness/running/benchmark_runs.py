@@ -28,7 +28,7 @@ from ..statistics.benchmark.protocol import (
 from ..statistics.method_labels import without_options
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
-from ..study import Question
+from ..study import SweepRequest
 from ..task import find_env
 from .methods_and_environments import resolve_methods
 from .plan import Plan, PlannedRun, plan
@@ -84,10 +84,10 @@ def _plan(protocol: Protocol, name: str, cells: Sequence[tuple[int, str, float]]
         choice = parse_choice(text)
         rate = {} if factor == 1 else {"learning_rate": protocol.rate(factor)}
         method = PluginChoice(choice.name, {**choice.options, **rate}).label
-        question = Question(
+        request = SweepRequest(
             protocol.env, (method,), (k,), lag=protocol.lag, question=protocol.question, settings=protocol.settings
         )
-        runs += plan(question, seeds).runs
+        runs += plan(request, seeds).runs
     order = {seed: i for i, seed in enumerate(seeds)}
     title = f"stalebench {protocol.track} v{protocol.version}, {name}"
     return Plan(tuple(sorted(runs, key=lambda run: order[run.spec.seed])), protocol.name, title)

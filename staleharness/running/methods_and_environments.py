@@ -19,7 +19,7 @@ from ..base.typed_values import build
 from ..errors import UserError, nearest, shorten, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
-from ..study import USUAL_LAG, Question
+from ..study import USUAL_LAG, SweepRequest
 from ..task import Task, find_env
 from ..training.method_descriptions import OTHER, entry_of
 
@@ -57,10 +57,10 @@ class RequestedEnvironment:
 
     id: str
     family: type[Task]
-    options: Mapping[str, Any]  # of preset and question, before the settings that follow from them
+    options: Mapping[str, Any]  # of preset and request, before the settings that follow from them
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
-    lag: str  # lag model, unless question or method names another
+    lag: str  # lag model, unless request or method names another
 
     def settings_for(self, method: RequestedMethod) -> Mapping[str, Any]:
         """Return the settings of a method's runs: its own and those that follow from them included, `lag` not."""
@@ -137,12 +137,12 @@ def hyper_parameters(algorithm: Algorithm) -> dict[str, Any]:
     return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
 
 
-def resolve_environments(question: Question) -> list[RequestedEnvironment]:
+def resolve_environments(request: SweepRequest) -> list[RequestedEnvironment]:
     """Return the environments with their settings. Raises `UserError` for one that cannot be used here, and for
     families of different kinds."""
-    families = [find_env(env) for env in question.env]
+    families = [find_env(env) for env in request.env]
     check_unique([env for env, _ in families], "ENV")
-    environments = [_with_settings(env, family, question) for env, family in families]
+    environments = [_with_settings(env, family, request) for env, family in families]
     for env, family in families:
         if env not in family.ids or not is_builtin(family, "envs"):
             _try_out(env, family)  # no built-in family lists the id: find out now whether it can be used
@@ -153,14 +153,14 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
     return environments
 
 
-def _with_settings(env: str, family: type[Task], question: Question) -> RequestedEnvironment:
-    """Return an environment with the settings of preset and question. Raises `UserError` for one that its family
+def _with_settings(env: str, family: type[Task], request: SweepRequest) -> RequestedEnvironment:
+    """Return an environment with the settings of preset and request. Raises `UserError` for one that its family
     lacks."""
     presets = family.all_presets()
-    if question.preset not in presets:
-        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
+    if request.preset not in presets:
+        raise UserError(f"PRESET={request.preset!r} is unknown; {nearest(request.preset, presets)}")
     names = family.settings.settings()
-    for key, value in question.settings.items():
+    for key, value in request.settings.items():
         if key in LANGUAGE_ONLY and key not in names:
             raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {env} has none")
         if key in SAMPLING and key not in names and family.mismatch:
@@ -173,11 +173,11 @@ def _with_settings(env: str, family: type[Task], question: Question) -> Requeste
             if variable := AXES.get(key.lower()):
                 remedy = f"give {variable}={shorten(str(value))}"
             raise UserError(f"SET: unknown option {key!r} of {env}; {remedy}")
-    if question.forward and "N" not in family.axes:
+    if request.forward and "N" not in family.axes:
         raise UserError(
             "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
         )
-    options = {**presets[question.preset], **question.settings}
+    options = {**presets[request.preset], **request.settings}
     settings = dict(family.completed(options))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
     return RequestedEnvironment(env, family, options, settings, hyper, lag)

@@ -1,4 +1,4 @@
-"""Plan of a sweep: the runs that a question asks for. All mistakes are found here, before anything is written."""
+"""Plan of a sweep: the runs that a request asks for. All mistakes are found here, before anything is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..spec import RunSpec
 from ..store.record_schema import MAX_VERSIONS
-from ..study import Question
+from ..study import SweepRequest
 from .methods_and_environments import (
     RequestedEnvironment,
     RequestedMethod,
@@ -70,13 +70,13 @@ class Plan:
         return list(dict.fromkeys(run.spec.capacity for run in self.runs))
 
 
-def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
-    """Resolve a question to runs, with its own seeds unless others are given.
+def plan(request: SweepRequest, seeds: Sequence[int] | None = None) -> Plan:
+    """Resolve a request to runs, with its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
     with single_notices():  # however many methods of it have settings of their own
-        return _expand(resolve_axes(question, seeds))
+        return _expand(resolve_axes(request, seeds))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class GridAxes:
     mismatch: str  # mismatch model for all runs whose method names none
     title: str
     preset: str
-    settings: Mapping[str, Any]  # of all runs, as in the question
+    settings: Mapping[str, Any]  # of all runs, as in the request
 
     @property
     def name(self) -> str:
@@ -104,48 +104,39 @@ class GridAxes:
         return report_name({env.id: env.short for env in self.environments}, self.capacities, self.preset, rest, usual)
 
 
-def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
-    """Resolve a question, with its own seeds unless others are given.
+def resolve_axes(request: SweepRequest, seeds: Sequence[int] | None = None) -> GridAxes:
+    """Resolve a request, with its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
-    if not question.env:
+    if not request.env:
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
-    lag = read_lag(question.lag).text if question.lag else ""
-    capacities, forward = question.capacity or (1,), question.forward or (None,)
-    seeds = question.seed_numbers if seeds is None else seeds
+    lag = read_lag(request.lag).text if request.lag else ""
+    capacities, forward = request.capacity or (1,), request.forward or (None,)
+    seeds = request.seed_numbers if seeds is None else seeds
     runs_per_method = len(capacities) * len(forward) * len(seeds)
     # before anything is built for each
-    _check_count(len(question.env) * runs_per_method * max(1, len(question.algorithm)))
+    _check_count(len(request.env) * runs_per_method * max(1, len(request.algorithm)))
     _check_capacities(capacities)
     if not seeds:
-        raise UserError(f"SEEDS={question.seeds} must be at least 1")
-    check_device(str(question.settings.get("device", "cpu")))
-    environments = resolve_environments(question)
+        raise UserError(f"SEEDS={request.seeds} must be at least 1")
+    check_device(str(request.settings.get("device", "cpu")))
+    environments = resolve_environments(request)
     settings = {key for env in environments for key in env.family.settings.settings()} | {"lag", "mismatch"}
-    methods = resolve_methods(question.algorithm, settings)
-    mismatches = [mismatch_text(read_mismatch(text)) for text in question.mismatch] or [NONE]
+    methods = resolve_methods(request.algorithm, settings)
+    mismatches = [mismatch_text(read_mismatch(text)) for text in request.mismatch] or [NONE]
     check_unique(mismatches, "MISMATCH")
     if len(mismatches) > 1:
         methods = [under_mismatch(method, text) for text in mismatches for method in methods]
     check_unique([str(n) for n in forward], "N")
-    if question.forward and (least := min(question.forward)) < 1:
+    if request.forward and (least := min(request.forward)) < 1:
         raise UserError(f"N={least} must be at least 1")
     _check_count(len(environments) * runs_per_method * len(methods))
     mismatch = mismatches[0] if len(mismatches) == 1 else NONE
-    title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
-    title = question.question or title
+    title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({request.preset})"
+    title = request.question or title
     return GridAxes(
-        environments,
-        methods,
-        capacities,
-        forward,
-        seeds,
-        lag,
-        mismatch,
-        title,
-        question.preset,
-        dict(question.settings),
+        environments, methods, capacities, forward, seeds, lag, mismatch, title, request.preset, dict(request.settings)
     )
 
 
@@ -218,17 +209,17 @@ def _expand(axes: GridAxes) -> Plan:
     return Plan(tuple(runs), axes.name, axes.title, tuple(notes))
 
 
-def with_stored_labels(question: Question) -> Question:
-    """Return the question with methods and lag model named as in stored runs, for example without options at their
+def with_stored_labels(request: SweepRequest) -> SweepRequest:
+    """Return the request with methods and lag model named as in stored runs, for example without options at their
     defaults; unchanged if it cannot be planned here, for lack of a plugin."""
     try:
         with single_notices():
-            axes = resolve_axes(replace(question, paper={}))
+            axes = resolve_axes(replace(request, paper={}))
             labels = dict.fromkeys(without_n(label) for label in _expand(axes).labels)
     except UserError:
-        return question
-    mismatch = () if len(question.mismatch) > 1 else question.mismatch  # several are in the labels
-    return replace(question, algorithm=tuple(labels), lag=axes.lag or axes.environments[0].lag, mismatch=mismatch)
+        return request
+    mismatch = () if len(request.mismatch) > 1 else request.mismatch  # several are in the labels
+    return replace(request, algorithm=tuple(labels), lag=axes.lag or axes.environments[0].lag, mismatch=mismatch)
 
 
 def plan_as_data(plan: Plan) -> list[dict[str, Any]]:

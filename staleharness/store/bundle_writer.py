@@ -33,7 +33,7 @@ from ..base.parsing import user_path
 from ..base.plugins import builtin_folder
 from ..base.text_formatting import plural
 from ..errors import UserError, nearest
-from ..study import Question, read_study
+from ..study import SweepRequest, read_study
 from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
@@ -52,7 +52,7 @@ def pack(
     to: str,
     spec_file: str | None,
     command: str = "",
-    study: Question | None = None,
+    study: SweepRequest | None = None,
     protocol_of: Callable[[StoredRun], str] = lambda run: "",
     command_of: Callable[[Sequence[StoredRun]], str] = lambda runs: "",
     code: str | None = None,
@@ -82,10 +82,10 @@ def pack(
     if spec_file is None:
         runs = store.read_all()
     else:
-        question = study or read_study(user_path(spec_file))
-        selection = read_study_runs(store.root, dataclasses.replace(question, reuse=()), "small")
+        request = study or read_study(user_path(spec_file))
+        selection = read_study_runs(store.root, dataclasses.replace(request, reuse=()), "small")
         assert selection is not None
-        runs = without_copies(selection.runs, reused_bundles(target.parent, question))
+        runs = without_copies(selection.runs, reused_bundles(target.parent, request))
         total = f" of {len(selection.requests)}"
         command = f"staleharness sweep --spec {quote(_study_path(user_path(spec_file)))}"
     if code is not None:

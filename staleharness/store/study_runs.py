@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..base.parsing import parse_choice, without_n
 from ..base.reference_results import PLACE, bundle_places
 from ..errors import UserError, nearest
-from ..study import USUAL_LAG, Question, plain_env
+from ..study import USUAL_LAG, SweepRequest, plain_env
 from .locks_and_leases import MARKER
 from .results_folder_checks import folders_of_results
 from .run_grid import cell_of
@@ -26,7 +26,7 @@ class StudyRuns:
     path: Path
     scale: str
     runs: list[StoredRun]
-    strangers: int  # number of runs in the folder that the study does not ask for
+    other_runs: int  # number of runs in the folder that the study does not ask for
     requests: list[dict[str, Any]]  # every run that the study asks for, in the form of `aggregate.table`
 
     @property
@@ -60,7 +60,7 @@ def find_bundle(bundles: Path, study: str, scale: str = "small") -> Path:
     return next((path for path in paths if (path / MARKER).exists()), bundles / name)
 
 
-def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None:
+def read_study_runs(path: Path, study: SweepRequest, scale: str) -> StudyRuns | None:
     """Read the runs of a study from a folder, and those that it lacks from the studies that it reuses, in the folders
     beside it; None if the folder does not exist.
 
@@ -71,20 +71,20 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
         return None
     store = Store(path)
     store.check_readable()
-    question = study.at(scale)
-    settings = {"lag": question.lag or USUAL_LAG, **question.settings}
-    names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in question.cells()}
+    request = study.at(scale)
+    settings = {"lag": request.lag or USUAL_LAG, **request.settings}
+    names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in request.cells()}
 
     def belongs(run: StoredRun) -> bool:
         label, capacity, env = cell_of(run)
         options = label_options(label)
         alike = all(equals_setting(run.spec.get(k), v) for k, v in settings.items() if k not in options)
-        return (label, capacity, plain_env(env)) in names and run.seed in question.seed_numbers and alike
+        return (label, capacity, plain_env(env)) in names and run.seed in request.seed_numbers and alike
 
     stored_runs = store.read_all()
     runs = [run for run in stored_runs if belongs(run)]
-    strangers = len(stored_runs) - len(runs)
-    for folder in reused_bundles(path.parent, question, scale):
+    other_runs = len(stored_runs) - len(runs)
+    for folder in reused_bundles(path.parent, request, scale):
         present = {(cell_of(run), run.seed) for run in runs}
         others = Store(folder).read_all()
         runs += [run for run in others if belongs(run) and (cell_of(run), run.seed) not in present]
@@ -92,12 +92,12 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
     requests = [
         {"label": a, "capacity": k, "env": full_names.get(plain, env), "seed": seed, "problem": None}
         for (a, k, plain), env in names.items()
-        for seed in question.seed_numbers
+        for seed in request.seed_numbers
     ]
-    return StudyRuns(path, scale, runs, strangers, requests)
+    return StudyRuns(path, scale, runs, other_runs, requests)
 
 
-def reused_bundles(bundles: Path, study: Question, scale: str = "small") -> list[Path]:
+def reused_bundles(bundles: Path, study: SweepRequest, scale: str = "small") -> list[Path]:
     """Return the folders, in the folder of all bundles, of the studies that a study reuses, if they are there."""
     return [path for name in study.reuse if (path := find_bundle(bundles, name, scale)).is_dir()]
 
@@ -114,7 +114,7 @@ def label_options(label: str) -> Mapping[str, Any]:
 
 
 def equals_setting(value: Any, setting: Any) -> bool:
-    """Return whether a setting of a stored run, where lists stand for tuples, equals that of a question."""
+    """Return whether a setting of a stored run, where lists stand for tuples, equals that of a request."""
     return bool(value == (list(setting) if isinstance(setting, (list, tuple)) else setting))
 
 

@@ -24,7 +24,7 @@ from ..training.sampler_copies import CopyTensors, SamplerCopies, block_copier
 from .check_runner import global_generators, parametrize, run_checks
 
 MismatchCheck = Callable[[Mismatch], None]
-Question = tuple[str, Tensor, Place | None]  # words for the answer, matrix, place; or words, logits, None
+Case = tuple[str, Tensor, Place | None]  # words for the answer, matrix, place; or words, logits, None
 
 SHAPES = {  # [out, in]; of experts [E, out, in]
     "actor.0": (8, 5),
@@ -58,7 +58,7 @@ def example_logits() -> list[Tensor]:
     return [usual, usual[:1, :2], torch.zeros(2, 5), 30.0 * usual, cut]
 
 
-def questions() -> list[Question]:
+def cases() -> list[Case]:
     """Examples of matrices, then of logits, each with words for its answer."""
     matrices = [(f"matrix for {place.name}", weight, place) for weight, place in example_matrices()]
     return [*matrices, *((f"logits for {list(x.shape)}", x, None) for x in example_logits())]
@@ -67,11 +67,11 @@ def questions() -> list[Question]:
 def answers_of(model: Mismatch, backwards: bool = False, seed: int = 0) -> list[tuple[str, Tensor]]:
     """Answers to the questions, in their order. `backwards`: asked last to first; `seed`: of the global random
     generators before each."""
-    order, results = questions()[:: -1 if backwards else 1], []
+    order, results = cases()[:: -1 if backwards else 1], []
     with global_generators_restored():
-        for question in order:
+        for case in order:
             seed_global_generators(seed, "contract")
-            results.append((question[0], _answer(model, question)))
+            results.append((case[0], _answer(model, case)))
     return results[:: -1 if backwards else 1]
 
 
@@ -149,10 +149,10 @@ def is_a_function_of_its_question(model: Mismatch) -> None:
 def draws_from_its_place_alone(model: Mismatch) -> None:
     """No global random generator moves, and none affects the answers."""
     with global_generators_restored():
-        for question in questions():
+        for case in cases():
             before = global_generators()
-            _answer(model, question)
-            where = question[0]
+            _answer(model, case)
+            where = case[0]
             assert before == global_generators(), f"{where} moves a global random generator; use `place.generator()`"
     _are_equal(answers_of(model), answers_of(model, seed=1), "depends on a global generator; use `place.generator()`")
 
@@ -220,17 +220,17 @@ def parametrize_with_mismatch_checks(models: Iterable[Mismatch]) -> Any:
     return parametrize("model", [(model.text, model) for model in models], MISMATCH_CHECKS)
 
 
-def _answer(model: Mismatch, question: Question) -> Tensor:
-    _, x, place = question
+def _answer(model: Mismatch, case: Case) -> Tensor:
+    _, x, place = case
     return model.logits(x) if place is None else model.matrix(x, place)
 
 
-def _is_like(answer: object, question: Tensor, where: str) -> None:
-    """Raise `AssertionError` unless `answer` is a tensor of the question's shape, type and device."""
+def _is_like(answer: object, x: Tensor, where: str) -> None:
+    """Raise `AssertionError` unless `answer` is a tensor of the shape, type and device of `x`."""
     assert isinstance(answer, Tensor), f"{where} is a {type(answer).__name__}, not a tensor"
-    shape, expected = list(answer.shape), list(question.shape)
+    shape, expected = list(answer.shape), list(x.shape)
     assert shape == expected, f"{where} has the shape {shape}, not {expected}"
-    kind, expected_kind = (f"{x.dtype} on {x.device}" for x in (answer, question))
+    kind, expected_kind = (f"{t.dtype} on {t.device}" for t in (answer, x))
     assert kind == expected_kind, f"{where} is {kind}, not {expected_kind}"
 
 

@@ -14,8 +14,8 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
-from ..training.base_learner import Gradient, Learner
-from ..training.lag_stats import LearnerRows, handed_lags
+from ..training.base_learner import Learner, MinibatchLoss
+from ..training.lag_stats import LearnerRows, backward_lag_metrics
 from ..training.method_descriptions import extra_passes
 from .minibatch_gradient import Minibatch, Timer, gradient, gradient_by_rows, pieces
 from .policy_interface import Forward, TokenPolicy, score_completions
@@ -49,7 +49,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.start = self._score(data) if scores_start else None  # under π_T, the learner at the start of the phase
         self.aligned_logp = self.start  # under the learner when targets were last computed
         self.timer("proximal", begin)
-        return round_metrics(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
+        return round_metrics(data, self.spec.completions) | backward_lag_metrics(self.rows, phase, self.gradient_steps)
 
     def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         """Groups in the order they were generated, shuffled from the second epoch on."""
@@ -62,28 +62,28 @@ class TokenLearner(Learner[Completions, Minibatch]):
         order = np.arange(groups)
         if epoch > 0:
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
-        for part in np.array_split(order, spec.minibatches):
-            if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
+        for members in np.array_split(order, spec.minibatches):
+            if epoch == 0 and len(members) == groups:  # all of it, in order: nothing to copy
                 yield self.minibatch(data, self.loss_mask, self.start, self.aligned_logp)
             else:
-                rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
+                rows = (members[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchors = (None if x is None else x[index] for x in (self.start, self.aligned_logp))
                 yield self.minibatch(data.rows(index), self.loss_mask[index], *anchors)
 
-    def trained_by(self, parts: Sequence[Minibatch]) -> Tensor:
+    def trained_by(self, minibatches: Sequence[Minibatch]) -> Tensor:
         trained = self.loss_mask.clone()  # the first epoch goes through the rows in their order
-        trained[sum(len(part.mask) for part in parts) :] = 0.0
+        trained[sum(len(m.mask) for m in minibatches) :] = 0.0
         return trained
 
-    def gradient(self, part: Minibatch) -> Gradient:
+    def gradient(self, minibatch: Minibatch) -> MinibatchLoss:
         self.optimizer.zero_grad()
         compute = gradient_by_rows if self.algorithm.optimal_baseline else gradient
-        result = compute(self.spec, self.policy, self.algorithm, part, self.timer)
+        result = compute(self.spec, self.policy, self.algorithm, minibatch, self.timer)
         if not self.spec.mask_truncated:
             return result
         # with every completion cut the gradient is zero, and momentum and weight decay alone move the policy
-        return result._replace(log=result.log | {"untaught_steps": (part.mask.sum() == 0).float()})
+        return result._replace(log=result.log | {"untaught_steps": (minibatch.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
         del self.data, self.loss_mask, self.start, self.aligned_logp  # not two rounds' data at once

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..batch import BEGINNING, Completions, Decisions, Progress, Trajectories
 from ..objectives import group_baseline
-from ..training.base_learner import Gradient, normalise
+from ..training.base_learner import MinibatchLoss, normalise
 from ..training.hook_checks import loss_of, targets_of
 from .policy_interface import Entropy, TokenPolicy, score_completions
 from .token_metrics import step_metrics
@@ -81,7 +81,9 @@ def parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     return [rows] if size == 0 or len(rows) <= size else [rows[i : i + size] for i in range(0, len(rows), size)]
 
 
-def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: Minibatch, timer: Timer) -> Gradient:
+def gradient(
+    spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: Minibatch, timer: Timer
+) -> MinibatchLoss:
     """Add dLoss/dθ to the gradients of the policy's parameters."""
     begin = time.perf_counter()
     parts = pieces(batch.data, policy.micro_batch)
@@ -116,7 +118,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
             _backward(piece.logp, piece.entropy, *gradients)
     timer("train", begin)
     log = step_metrics(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
-    return Gradient(decisions, answer, log, reaches_policy)
+    return MinibatchLoss(decisions, answer, log, reaches_policy)
 
 
 def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entropy_gradient: Tensor) -> None:
@@ -190,7 +192,7 @@ class RowGradients:
 
 def gradient_by_rows(
     spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: Minibatch, timer: Timer
-) -> Gradient:
+) -> MinibatchLoss:
     """Put dLoss/dθ under the method's own baseline b of each group into the gradients of the policy's parameters.
 
     With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
@@ -249,7 +251,7 @@ def gradient_by_rows(
     answer = loss_of(algorithm, decisions)
     timer("train", begin)
     log = step_metrics(decisions, answer, logp_gradient * advantage, entropy, weights, algorithm.proximal)
-    return Gradient(decisions, answer, log | {"second_moment_ratio": ratio})
+    return MinibatchLoss(decisions, answer, log | {"second_moment_ratio": ratio})
 
 
 def group_relative_advantage(spec: TokenSpec, algorithm: Algorithm, batch: Minibatch, target_logp: Tensor) -> Tensor:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Log = dict[str, "Tensor"]  # metrics of one gradient step: numbers [], or one of each decision [B, T]
 Data = TypeVar("Data")  # data of a phase
-Part = TypeVar("Part")  # a minibatch of it
+Minibatch = TypeVar("Minibatch")  # a minibatch of it
 
 
-class Gradient(NamedTuple):
+class MinibatchLoss(NamedTuple):
     """A minibatch, its loss and its metrics, whose gradient has been added to the parameters' `grad`."""
 
     decisions: Decisions
@@ -35,7 +35,7 @@ class Gradient(NamedTuple):
     reaches_policy: bool = True  # whether the loss depends on the policy, not on the method's own state alone
 
 
-class Learner(ABC, Generic[Data, Part]):
+class Learner(ABC, Generic[Data, Minibatch]):
     """Trains the target policy. Holds the optimiser, the method's state and, for `ewma`, the moving average.
 
     parameters: those that the optimiser updates; `gradient` leaves their gradients in them.
@@ -100,23 +100,23 @@ class Learner(ABC, Generic[Data, Part]):
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
         """Take all gradient steps of a phase. A minibatch on which the method stops is measured, but not stepped on."""
         spec = self.spec
-        parts: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
+        minibatches: list[Minibatch] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
         for epoch in range(epochs):
             self.progress = Progress(spec.budget_phase(phase), spec.budget_phases, epoch, epochs, 0, spec.minibatches)
-            for part in self.minibatches(epoch):
-                steps.append(self.step(part, rate))
+            for minibatch in self.minibatches(epoch):
+                steps.append(self.step(minibatch, rate))
                 if self.stop != "no":
                     break
                 if epoch == 0 and self.may_stop:
-                    parts.append(part)
+                    minibatches.append(minibatch)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
                 taken_steps = steps if self.stop == "no" else steps[:-1]
                 self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in taken_steps)
                 if self.stop != "no" and self.rows is not None:
-                    self.rows = self.rows._replace(trained=self.trained_by(parts))
+                    self.rows = self.rows._replace(trained=self.trained_by(minibatches))
             if self.stop == "phase":
                 break
         return steps
@@ -126,16 +126,16 @@ class Learner(ABC, Generic[Data, Part]):
         """Take a phase's data and compute what stays fixed over it; returns metrics of the data."""
 
     @abstractmethod
-    def minibatches(self, epoch: int) -> Iterator[Part]:
-        """The parts of the data in the order of this epoch, each made just before its gradient step."""
+    def minibatches(self, epoch: int) -> Iterator[Minibatch]:
+        """The phase's minibatches in the order of this epoch, each made just before its gradient step."""
 
-    def trained_by(self, parts: Sequence[Part]) -> Tensor:
-        """Return [B, T], above 0 where a decision of the phase's data is in one of `parts`, the minibatches of the
+    def trained_by(self, minibatches: Sequence[Minibatch]) -> Tensor:
+        """Return [B, T], above 0 where a decision of the phase's data is in one of `minibatches`, those of the
         first epoch before the method stopped. For kinds of task that set `rows`."""
-        raise NotImplementedError(f"{type(self).__name__} must define trained_by(parts)")
+        raise NotImplementedError(f"{type(self).__name__} must define trained_by(minibatches)")
 
     @abstractmethod
-    def gradient(self, part: Part) -> Gradient:
+    def gradient(self, minibatch: Minibatch) -> MinibatchLoss:
         """Put ∂Loss/∂θ of one minibatch into the gradients of the parameters."""
 
     def end(self) -> dict[str, Any]:
@@ -163,9 +163,9 @@ class Learner(ABC, Generic[Data, Part]):
         """Return the policy's gradient tensors themselves, without a critic's."""
         return [p.grad for p in self.policy_parameters if p.grad is not None]
 
-    def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
+    def step(self, minibatch: Minibatch, rate: float) -> tuple[Log, Tensor]:
         """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [B, T]."""
-        result = self.gradient(part)
+        result = self.gradient(minibatch)
         decisions = result.decisions
         if self.gradient_steps == 0 and not result.reaches_policy:
             raise UserError(

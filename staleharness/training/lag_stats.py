@@ -62,7 +62,7 @@ def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
     return LagStats(columns, handed_lags, trained_lags, handed_count, trained_count)
 
 
-def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str, Any]:
+def backward_lag_metrics(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str, Any]:
     """Return backward lag over all decisions that the learner was handed: phases (mean, 95th percentile, maximum,
     histogram from lag 0 up) and gradient steps. Unlike `lags/trained`, it includes decisions that are masked or that a
     method leaves out by ending its first epoch early.

@@ -111,7 +111,7 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
     )
 
 
-def dropped_groups(schedule: Schedule, phase: int) -> int:
+def count_dropped_groups(schedule: Schedule, phase: int) -> int:
     """Groups that have left the queue since the previous batch and were not trained on."""
     if schedule.left is None:
         return 0

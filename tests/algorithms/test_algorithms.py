@@ -18,7 +18,7 @@ from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
 from staleharness.running.plan import plan
 from staleharness.spec import RunSpec
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.testing import CHECKS, check_algorithm
 
 SEVEN = ["a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco"]
@@ -63,7 +63,7 @@ def test_a_bad_hyper_parameter_is_one_line(name: str, options: dict[str, object]
 
 def test_an_unknown_hyper_parameter_is_one_line() -> None:
     with pytest.raises(UserError, match=r"^ALGO=ppo_clip: unknown option 'clp'; did you mean 'clip'\?$"):
-        plan(ask(env="bit-chain", algo="ppo_clip[clp=0.1]"))
+        plan(sweep_request(env="bit-chain", algo="ppo_clip[clp=0.1]"))
 
 
 def test_an_integer_will_do_for_a_number() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from staleharness.base import text_formatting
-from staleharness.study import ask, read_study, study_file
+from staleharness.study import read_study, study_file, sweep_request
 
 
 def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -22,8 +22,8 @@ def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_a_built_in_study_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = ask(spec_file="experiments/vaco_delta.toml")
+    asked = sweep_request(spec_file="experiments/vaco_delta.toml")
     assert asked.question == read_study(study_file("experiments/vaco_delta.toml")).question
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "vaco_delta.toml").write_text('question = "Mine?"')
-    assert ask(spec_file="experiments/vaco_delta.toml").question == "Mine?"
+    assert sweep_request(spec_file="experiments/vaco_delta.toml").question == "Mine?"

@@ -15,7 +15,7 @@ from staleharness.base.plugin_code_hash import LIBRARIES, code_hash, meaning_has
 from staleharness.base.plugin_files import KINDS, plugin_files
 from staleharness.base.plugins import builtin_folder
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 NUMBERS = "CAP = 1.2\n"
 HELPERS = "import my_numbers\n\ndef weight(ratio):\n    return ratio.clamp(max=my_numbers.CAP)\n"
@@ -111,7 +111,9 @@ def test_an_edit_of_what_a_plugin_imports_expires_its_runs(kind: str, folder: Pa
 
     def run_id() -> str:
         with loaded_plugins(file):
-            (run,) = plan(ask(**{"env": "Hopper", "algo": "ppo_clip", "k": "2", "seeds": "1"} | ASKED[kind])).runs
+            (run,) = plan(
+                sweep_request(**{"env": "Hopper", "algo": "ppo_clip", "k": "2", "seeds": "1"} | ASKED[kind])
+            ).runs
         return run.run_id
 
     first = run_id()
@@ -223,7 +225,7 @@ def test_an_edit_of_what_a_plugin_rests_on_expires_its_runs(case: str, folder: P
         write(folder, **{edited: texts[edited].replace(before, form.rstrip()), "other": "x = 1"})
         words = {name: text.format(folder=folder) for name, text in choice.items()}
         with loaded_plugins(*(folder / f"{name}.py" for name in texts if name != "table")):
-            (run,) = plan(ask(**{"env": "Hopper", "algo": "ppo_clip", "k": "2", "seeds": "1"} | words)).runs
+            (run,) = plan(sweep_request(**{"env": "Hopper", "algo": "ppo_clip", "k": "2", "seeds": "1"} | words)).runs
         ids.append(run.run_id)
     assert ids[0] == ids[1] != ids[2]
 

@@ -27,7 +27,7 @@ from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES
 from staleharness.running.plan import plan
 from staleharness.running.plugin_listing import as_text, catalogue
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import ENVS, find_env
 from staleharness.testing import MISMATCH_CHECKS, check_algorithm
 from staleharness.training.loop import simulation_of
@@ -153,13 +153,13 @@ def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict
         for entry in entries:
             assert {"name", "summary", "paper", "hyper_parameters", "file"} <= set(entry), kind
             assert Path(entry["file"]).is_file()
-    runs = plan(ask(env="Mine-v0,Hopper", algo="my_idea,my_idea[scale=2],spo", seeds="1")).runs
+    runs = plan(sweep_request(env="Mine-v0,Hopper", algo="my_idea,my_idea[scale=2],spo", seeds="1")).runs
     assert len({run.run_id for run in runs}) == 6
     assert [run.label for run in runs][:3] == ["my_idea", "my_idea[scale=2.0]", "spo"]
 
 
 def ids_of(env: str, algo: str) -> dict[str, str]:
-    planned = plan(ask(env=env, algo=algo, seeds="1"))
+    planned = plan(sweep_request(env=env, algo=algo, seeds="1"))
     return {f"{run.label} {run.spec.env}": run.run_id for run in planned.runs}
 
 
@@ -370,7 +370,7 @@ def test_a_broken_installed_plugin_is_listed_and_stops_nobody(
     text = code.replace("{IDEA}", IDEA.format(name="half"))
     package(tmp_path, monkeypatch, text, "[staleharness.envs]\nworld = nobody:World\n")
     add_user_path(str(write(tmp_path / "mine.py", IDEA, name="my_idea")))
-    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", seeds="1")).runs] == ["my_idea"]
+    assert [run.label for run in plan(sweep_request(env="Hopper", algo="my_idea", seeds="1")).runs] == ["my_idea"]
     (line,) = ENVS.broken
     assert line.startswith("plugin world (nobody:World) of the package nobody does not import: ") and "\n" not in line
     assert caplog.messages == [line] and f"broken: {line}" in as_text(catalogue())
@@ -453,7 +453,9 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(tmp_path: Path, 
     )
     add_user_path(str(folder / "my_idea.py"))
     check_algorithm(ALGORITHMS["my_idea"])
-    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == ["my_idea"]
+    assert [run.label for run in plan(sweep_request(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == [
+        "my_idea"
+    ]
     before = (folder / "my_idea.py").read_bytes()
     code, _, err = cli("new", "algorithm", "my_idea", "--folder", str(folder))
     assert code == 2 and "exists already" in err
@@ -484,7 +486,7 @@ def test_a_new_environment_runs(tmp_path: Path, cli: Cli) -> None:
     assert code == 0 and "--env MyWorld" in out
     add_user_path(str(tmp_path / "p"))
     assert find_env("myworld")[0] == "MyWorld-v0"
-    (planned,) = plan(ask(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
+    (planned,) = plan(sweep_request(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
     simulation = simulation_of(planned.spec)
     records = list(simulation)
     simulation.close()
@@ -502,7 +504,7 @@ def test_a_new_language_task_learns_and_its_test_passes(
     assert code == 0 and f"--algo ppo_clip --env my_task --k 8 --plugin {file}" in out
     add_user_path(str(file))
     few = "prompts=8,completions=4,evaluations=1"
-    (planned,) = plan(ask(env="my_task", algo="ppo_clip", k="2", seeds="1", steps="2", settings=few)).runs
+    (planned,) = plan(sweep_request(env="my_task", algo="ppo_clip", k="2", seeds="1", steps="2", settings=few)).runs
     simulation = simulation_of(planned.spec)
     records = list(simulation)
     simulation.close()
@@ -521,7 +523,7 @@ def test_a_new_mismatch_model_runs_and_so_does_its_test(
     file = tmp_path / "p" / "my_mismatch.py"
     assert code == 0 and f"--env Hopper --algo ppo_clip --mismatch my_mismatch --k 8 --plugin {file}" in out
     add_user_path(str(file))
-    asked = ask(
+    asked = sweep_request(
         env="CartPole", algo="ppo_clip", mismatch="my_mismatch:0.5", k="2", seeds="1", steps="128", settings=TINY
     )
     records = list(simulation_of(plan(asked).runs[0].spec))

@@ -10,7 +10,7 @@ from command_line import Cli
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 HOPPER = ["sweep", "--env", "Hopper"]
 
@@ -214,4 +214,4 @@ def test_a_spec_file_with_an_unknown_key_is_refused(call: Cli, tmp_path: Path) -
 @pytest.mark.parametrize(("name", "method"), [("grpo", "ppo_clip"), ("DAPO", "ppo_clip"), ("v-trace", "impala")])
 def test_a_method_by_its_name_elsewhere_is_found(name: str, method: str) -> None:
     with pytest.raises(UserError, match=f"did you mean '{method}'"):
-        plan(ask(env="word-problems", algo=name))
+        plan(sweep_request(env="word-problems", algo=name))

@@ -21,7 +21,7 @@ from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import Diverged, UserError
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.testing import example_decisions
 from staleharness.training.hook_checks import loss_of, state_of
 from staleharness.training.loop import simulation_of
@@ -109,7 +109,9 @@ def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, comman
 def test_a_call_of_mean_is_no_field_of_a_distribution(slip: str, command_words: Any) -> None:
     plugin = command_words("mistaken", f"PolicyLoss(plain + {slip} * plain.mean())", "Pendulum")[-1]
     with loaded_plugins(Path(plugin)):
-        (run,) = plan(ask(env="Pendulum", algo="mistaken", k="2", seeds="1", settings=SHORT["Pendulum"][-1])).runs
+        (run,) = plan(
+            sweep_request(env="Pendulum", algo="mistaken", k="2", seeds="1", settings=SHORT["Pendulum"][-1])
+        ).runs
         with pytest.raises(AttributeError, match="has no attribute"):
             list(simulation_of(run.spec))
 
@@ -170,7 +172,7 @@ def test_a_wrong_answer_of_any_other_kind_too(name: str, command_words: Any) -> 
     methods, said = OTHERS[name]
     plugin = command_words(name, PLAIN, "bit-chain", methods=methods)[-1]
     with loaded_plugins(Path(plugin)):
-        (run,) = plan(ask(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
+        (run,) = plan(sweep_request(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
         with pytest.raises(Diverged if name == "bursts" else UserError, match=re.escape(said)):
             list(simulation_of(run.spec))
 
@@ -206,7 +208,7 @@ def test_an_answer_that_would_spoil_metrics_is_refused(name: str, command_words:
     answer, methods, said = SILENT[name]
     plugin = command_words(name, answer, "bit-chain", methods=methods)[-1]
     with loaded_plugins(Path(plugin)):
-        (run,) = plan(ask(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
+        (run,) = plan(sweep_request(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
         with pytest.raises(UserError, match=re.escape(said)):
             list(simulation_of(run.spec))
 
@@ -225,7 +227,7 @@ def test_a_trained_state_does_not_hide_a_detached_policy(
     answer = f"PolicyLoss(plain{detach} + d.state['log_beta'].exp() * d.target_logp{detach}.abs())"
     plugin = command_words("dual", answer, env, methods=DUAL)[-1]
     with loaded_plugins(Path(plugin)):
-        (run,) = plan(ask(env=env, algo="dual", k="2", seeds="1", steps="128", settings=settings)).runs
+        (run,) = plan(sweep_request(env=env, algo="dual", k="2", seeds="1", steps="128", settings=settings)).runs
         simulation = simulation_of(run.spec)
         if not detach:
             simulation.advance()
@@ -239,7 +241,9 @@ def test_the_mean_of_a_diagnostic_takes_numbers_beside_tensors(command_words: An
     plugin = command_words("mixed", answer, "Pendulum")[-1]
     settings = SHORT["Pendulum"][-1].replace("epochs=1", "epochs=2")
     with loaded_plugins(Path(plugin)):
-        (run,) = plan(ask(env="Pendulum", algo="mixed", k="2", seeds="1", steps="128", settings=settings)).runs
+        (run,) = plan(
+            sweep_request(env="Pendulum", algo="mixed", k="2", seeds="1", steps="128", settings=settings)
+        ).runs
         assert simulation_of(run.spec).advance().metrics["algorithm/x"] == 2.5
 
 

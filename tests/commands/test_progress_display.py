@@ -10,11 +10,11 @@ import pytest
 from staleharness.commands.shared import progress_display
 from staleharness.commands.shared.progress_display import LiveDisplay, PlainLines
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 def plan_run(env: str) -> PlannedRun:
-    (run,) = plan(ask(env=env, algo="ppo_clip", k="4", seeds="1")).runs
+    (run,) = plan(sweep_request(env=env, algo="ppo_clip", k="4", seeds="1")).runs
     return run
 
 

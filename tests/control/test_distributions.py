@@ -58,10 +58,10 @@ def test_the_gradient_by_hand_is_autograds() -> None:
     """Through log π, the entropy and the logits, with respect to every weight."""
     policy = MLPPolicy(4, Categorical(3), (8, 8), seed=0)
     obs, action = drawn(7, 4), torch.arange(7)[:, None].float() % 3
-    of_logp, of_value, of_logits, of_entropy = drawn(7), drawn(7), drawn(7, 3), torch.tensor(-0.3)
+    grad_logp, grad_value, grad_logits, grad_entropy = drawn(7), drawn(7), drawn(7, 3), torch.tensor(-0.3)
     with torch.no_grad():
         policy.forward(obs, action, torch.arange(len(obs)))
-        policy.backward(OutputGradient(of_logp, of_value, of_entropy, of_logits))
+        policy.backward(OutputGradient(grad_logp, grad_value, grad_entropy, grad_logits))
     found = policy.flat_gradient.clone()
     flat = policy.flat.detach().clone().requires_grad_()
     twin = MLPPolicy(4, Categorical(3), (8, 8), seed=0)
@@ -72,8 +72,8 @@ def test_the_gradient_by_hand_is_autograds() -> None:
     x = twin.normalise(obs)
     logits, value = network(actor, x), network(critic, x).squeeze(-1)
     p = Reference(logits=logits)
-    loss = (of_logp * p.log_prob(action[:, 0])).sum() + (of_value * value).sum() + (of_logits * logits).sum()
-    (loss + of_entropy * p.entropy().mean()).backward()
+    loss = (grad_logp * p.log_prob(action[:, 0])).sum() + (grad_value * value).sum() + (grad_logits * logits).sum()
+    (loss + grad_entropy * p.entropy().mean()).backward()
     torch.testing.assert_close(found, flat.grad)
 
 

@@ -24,7 +24,7 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.testing.task_checks import goes_on_from_a_saved_state
 
 SMALL = small_control(2, 3, 20, env="Pendulum-v1", epochs=1, minibatches=1, threads=1)
@@ -380,7 +380,7 @@ def test_a_wrong_answer_in_the_middle_of_a_run_is_one_line(method: str, answer: 
 def test_the_listed_ids_of_a_plugin_are_tried_out_when_planned(tmp_path: Path) -> None:
     (tmp_path / "plug.py").write_text(PLUGIN)
     with loaded_plugins(tmp_path), pytest.raises(UserError, match="ENV=Bits-v0 has actions MultiBinary"):
-        plan(ask(env="Bits-v0", algo="ppo_clip", seeds="1"))
+        plan(sweep_request(env="Bits-v0", algo="ppo_clip", seeds="1"))
 
 
 PLUGIN = """

@@ -12,7 +12,7 @@ from staleharness.chain.spec import ChainSpec
 from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import ENVS
 from staleharness.testing import check_chain_task
 
@@ -71,12 +71,12 @@ def test_every_horizon_starts_as_easy(horizon: int) -> None:
 )
 def test_a_mistake_is_one_line(words: dict[str, str], complaint: str) -> None:
     with pytest.raises(UserError) as caught:
-        plan(ask(**{"env": "bit-chain", "algo": "seq_is", **words}))
+        plan(sweep_request(**{"env": "bit-chain", "algo": "seq_is", **words}))
     assert complaint in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_horizon_and_batch_stand_in_brackets() -> None:
-    made = plan(ask(env="bit-chain", algo="seq_is[horizon=8,batch=4]", seeds="1"))
+    made = plan(sweep_request(env="bit-chain", algo="seq_is[horizon=8,batch=4]", seeds="1"))
     (run,) = made.runs
     assert run.label == "seq_is[batch=4,horizon=8]"
     assert isinstance(run.spec, ChainSpec) and (run.spec.horizon, run.spec.batch) == (8, 4)

@@ -21,7 +21,7 @@ from sweeping import environment, process
 from staleharness.control.gymnasium_env_lookup import code_digest
 from staleharness.errors import Changed, UserError
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import ENVS, find_env
 from staleharness.training.loop import simulation_of
 
@@ -135,7 +135,7 @@ def test_an_environment_that_cannot_be_used_is_one_line(env: str, words: str, st
     (stranger / "lacks.py").write_text("import nothing_here")
     (stranger / "breaks.py").write_text("raise ValueError('two\\nlines')")
     with pytest.raises(UserError, match=words) as caught:
-        plan(ask(env=env, algo="ppo_clip", seeds="1"))
+        plan(sweep_request(env=env, algo="ppo_clip", seeds="1"))
     assert "\n" not in str(caught.value)
 
 
@@ -155,9 +155,9 @@ def test_goal_observations_are_flattened_where_asked() -> None:
 
 def test_keywords_are_part_of_a_runs_id() -> None:
     texts = ["Pendulum-v1", "Pendulum-v1[g=5.0]", "Pendulum-v1[g=6.0]", "Pendulum-v1[max_episode_steps=9,g=6.0]"]
-    runs = [plan(ask(env=text, algo="ppo_clip", seeds="1")).runs[0] for text in texts]
+    runs = [plan(sweep_request(env=text, algo="ppo_clip", seeds="1")).runs[0] for text in texts]
     assert len({run.run_id for run in runs}) == len(texts)
-    same = plan(ask(env="pendulum[g=6.0,max_episode_steps=9]", algo="ppo_clip", seeds="1")).runs[0]
+    same = plan(sweep_request(env="pendulum[g=6.0,max_episode_steps=9]", algo="ppo_clip", seeds="1")).runs[0]
     assert same.run_id == runs[-1].run_id
 
 
@@ -166,7 +166,7 @@ def test_a_plugin_file_may_only_register_ids(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(2):  # where its module has been imported before, too
         with loaded_plugins(DATA / "register_only.py"):
             assert find_env("odd/both-v0") == ("Odd/Both-v0", ENVS["gymnasium"])
-            assert plan(ask(env="Odd/Both-v0", algo="ppo_clip", seeds="1")).runs
+            assert plan(sweep_request(env="Odd/Both-v0", algo="ppo_clip", seeds="1")).runs
 
 
 @pytest.mark.parametrize("text", ["import gymnasium", "import gymnasium, json"])
@@ -184,7 +184,10 @@ def test_a_plugin_file_may_register_a_class_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*Overriding environment")
 def test_an_edit_of_a_file_with_gymnasium_ids_expires_its_runs(tmp_path: Path) -> None:
-    file, question = tmp_path / "own.py", ask(env="Stranger/Reach-v0[flatten=true]", algo="ppo_clip", seeds="1")
+    file, question = (
+        tmp_path / "own.py",
+        sweep_request(env="Stranger/Reach-v0[flatten=true]", algo="ppo_clip", seeds="1"),
+    )
     runs = []
     for text in (MODULE, f"{MODULE}# a comment\n", MODULE.replace("speed=1.0", "speed=2.0")):
         file.write_text(text)
@@ -231,7 +234,7 @@ def test_an_edit_of_a_registration_expires_the_runs(tmp_path: Path, monkeypatch:
         (tmp_path / "half_reward.py").write_text(wrapper)
         (tmp_path / "mine.py").write_text(f"from half_reward import Half\n{registration}")
         with loaded_plugins(tmp_path / "mine.py"):
-            digests += [plan(ask(env="Mine/Pendulum-v0", algo="ppo_clip", seeds="1")).runs[0].spec.env_digest]
+            digests += [plan(sweep_request(env="Mine/Pendulum-v0", algo="ppo_clip", seeds="1")).runs[0].spec.env_digest]
             digests += [code_digest("Mine/Pendulum-v0")]
         sys.modules.pop("half_reward", None)
     first, again, edited, _ = digests

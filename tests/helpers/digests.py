@@ -14,7 +14,7 @@ from typing import Any
 from known_plugins import loaded_plugins
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.training.loop import simulation_of
 
 PLUGIN = Path(__file__).with_name("drawing_plugin.py")
@@ -45,7 +45,7 @@ def runs(model: str) -> dict[str, PlannedRun]:
     for kind, asked in RUNS.items():
         own = {"model": model} if kind == "tokens" else {}
         for source in ("python", "numpy", "torch", "all") if kind == "chain" else ("all",):
-            asking = ask(**asked, **own, algo=f"draws[source={source}]", k="2", seeds="1")
+            asking = sweep_request(**asked, **own, algo=f"draws[source={source}]", k="2", seeds="1")
             (found[f"{kind} {source}"],) = plan(asking).runs
     return found
 

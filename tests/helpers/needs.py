@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from staleharness.base.cpp_library import COMPILERS
-from staleharness.study import Question
+from staleharness.study import SweepRequest
 from staleharness.task import find_env
 
 MODULES = {
@@ -56,14 +56,14 @@ def skip_without_extra(message: str) -> None:
         require_extra(extra)
 
 
-def require_model(question: Question) -> None:
+def require_model(request: SweepRequest) -> None:
     """Skip unless the packaged model that a question asks for is installed: its digest is part of a run's id."""
-    if "smollm2" in f"{question.preset} {question.settings.get('model')}":
+    if "smollm2" in f"{request.preset} {request.settings.get('model')}":
         require_extra("smollm2")
 
 
-def require_task(question: Question) -> None:
+def require_task(request: SweepRequest) -> None:
     """Skip unless the runs that a question asks for can be planned here: language tasks need the extra llm."""
-    if any(find_env(env)[1].kind == "language" for env in question.env):
+    if any(find_env(env)[1].kind == "language" for env in request.env):
         require_extra("llm")
-    require_model(question)
+    require_model(request)

@@ -14,7 +14,7 @@ from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_data import GalleryFigure, load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import label_options, read_study_runs
-from staleharness.study import USUAL_LAG, Question
+from staleharness.study import USUAL_LAG, SweepRequest
 
 STUDIES = sorted(paper_figure_specs.experiments().glob("*.toml"))
 PAPERS = sorted(path.parent.name for path in paper_figure_specs.experiments().glob("*/paper.toml"))
@@ -33,23 +33,23 @@ def published_figures(paper: str) -> list[GalleryFigure]:
 @functools.cache
 def is_published(study: str) -> bool:
     """Return whether every run that a study asks for is published."""
-    question = next(f.question for f in FIGURES.values() if f.entry.study == study)
-    runs = read_study_runs(ROOT / "results" / "reference" / study, question, "small")
+    request = next(f.request for f in FIGURES.values() if f.entry.study == study)
+    runs = read_study_runs(ROOT / "results" / "reference" / study, request, "small")
     return runs is not None and runs.complete
 
 
-def write_study(root: Path, question: Question) -> None:
+def write_study(root: Path, request: SweepRequest) -> None:
     """Runs of the shape that a study asks for, one environment and two seeds of it, but never all of several."""
-    env = question.env[0]
+    env = request.env[0]
     kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
-    for label, k, where in question.cells():
+    for label, k, where in request.cells():
         _, _, n = label.partition(" N=")
-        settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
+        settings: dict[str, Any] = {"lag": request.lag or USUAL_LAG, **request.settings}
         inside = dict(label_options(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
-        complete = len(question.env) == 1 and len(question.seed_numbers) == 2
-        seeds = 3 if len(question.seed_numbers) >= 5 else 1 if complete else 2
+        complete = len(request.env) == 1 and len(request.seed_numbers) == 2
+        seeds = 3 if len(request.seed_numbers) >= 5 else 1 if complete else 2
         for seed in range(seeds) if where == env else ():
             score = 0.5 - 0.01 * k + 0.1 * seed if kind != "control" else 900.0 - 40 * k + 100 * seed + 7 * len(label)
             name = f"{env}-v5" if kind == "control" else env

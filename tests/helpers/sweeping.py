@@ -23,7 +23,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runners.local import LocalPool
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 class Silent:
@@ -53,7 +53,7 @@ def sweep_here(out: Path, jobs: int = 2, listener: Silent | None = None, **asked
     """A sweep by this process, without table and report (they take most of a small sweep's time)."""
     store = Store(out)
     store.open_for_writing()
-    return sweep(plan(ask(**asked)).runs, store, LocalPool(jobs), listener or Silent())
+    return sweep(plan(sweep_request(**asked)).runs, store, LocalPool(jobs), listener or Silent())
 
 
 @contextlib.contextmanager

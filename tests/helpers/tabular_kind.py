@@ -19,7 +19,7 @@ from staleharness.base.streams import stream
 from staleharness.batch import Decisions, Targets, Trajectories
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
-from staleharness.training.base_learner import Gradient, Learner, normalise
+from staleharness.training.base_learner import Learner, MinibatchLoss, normalise
 from staleharness.training.loop import Simulation
 from staleharness.training.phase_record import PhaseData, Scores
 from staleharness.training.policy_buffer import Version
@@ -140,10 +140,10 @@ class TabularLearner(Learner[Episodes, Targets]):
             self.targets = self.algorithm.targets(self._trajectories())
         yield self.targets
 
-    def gradient(self, part: Targets) -> Gradient:
+    def gradient(self, minibatch: Targets) -> MinibatchLoss:
         import torch
 
-        spec, advantage = self.spec, part.advantage
+        spec, advantage = self.spec, minibatch.advantage
         if spec.normalise_advantage and self.algorithm.normalise_advantage:
             advantage = normalise(advantage, self.mask, spec.advantage_correction)
         anchors = {"recompute": self.start, "behaviour": self.behaviour}
@@ -167,7 +167,7 @@ class TabularLearner(Learner[Episodes, Targets]):
         (loss - spec.entropy_coef * entropy).backward()
         gradient = decisions.target_logp.grad
         clipped = objectives.masked_mean(((gradient == 0) & (advantage != 0)).double(), self.mask)
-        return Gradient(decisions, answer, {"policy_loss": loss.detach(), "clipped": clipped})
+        return MinibatchLoss(decisions, answer, {"policy_loss": loss.detach(), "clipped": clipped})
 
     def _trajectories(self) -> Trajectories:
         import torch

@@ -14,14 +14,16 @@ from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 PHASES = 5
 Result = tuple[str, Any]
 
 
 def job_of(root: Path, seed: int = 0) -> Job:
-    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[0]
+    made = plan(sweep_request(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[
+        0
+    ]
     Store(root).open_for_writing()
     return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
 

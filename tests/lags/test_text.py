@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, DrawnLag, parse_lag, read_lag
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 WRITTEN = {  # what may be typed -> what stands in the spec
     "uniform": "uniform",
@@ -93,19 +93,19 @@ def test_a_mistake_is_told_with_what_would_be_right(text: str, words: str) -> No
 
 def test_one_model_is_one_run_however_it_was_typed() -> None:
     def plan_ids(lag: str) -> list[tuple[str, str, str]]:
-        found = plan(ask(env="bit-chain", algo="seq_is", k="4", lag=lag, seeds="1"))
+        found = plan(sweep_request(env="bit-chain", algo="seq_is", k="4", lag=lag, seeds="1"))
         return [(run.run_id, run.spec.lag, found.name) for run in found.runs]
 
     assert plan_ids("geometric[decay=0.7]") == plan_ids("geometric:0.70") == plan_ids("geometric:0.7")
     assert plan_ids("geometric:0.7") != plan_ids("geometric:0.8")
     algo = "seq_is,seq_is[lag=geometric[decay=0.7]]"
-    runs = plan(ask(env="bit-chain", algo=algo, k="4", seeds="1")).runs
+    runs = plan(sweep_request(env="bit-chain", algo=algo, k="4", seeds="1")).runs
     assert [(run.label, run.spec.lag) for run in runs] == [
         ("seq_is", "uniform"),
         ("seq_is[lag=geometric:0.7]", "geometric:0.7"),
     ]
     with pytest.raises(UserError, match="more than once"):
-        plan(ask(env="bit-chain", algo=f"{algo},seq_is[lag=geometric:0.7]", k="4", seeds="1"))
+        plan(sweep_request(env="bit-chain", algo=f"{algo},seq_is[lag=geometric:0.7]", k="4", seeds="1"))
 
 
 def test_several_lag_models_at_a_time_name_the_way() -> None:

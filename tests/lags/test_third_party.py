@@ -20,7 +20,7 @@ from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import check_plugins, execute
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.testing import LAG_CHECKS, check_lag_model
 from staleharness.training.loop import simulation_of
 
@@ -81,7 +81,9 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def plan_run(lag: str, **given: Any) -> PlannedRun:
     settings = "horizon=6,batch=8,minibatches=1,evaluations=1"
-    asked = ask(env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given)
+    asked = sweep_request(
+        env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given
+    )
     (run,) = plan(asked).runs
     return run
 

@@ -22,7 +22,7 @@ from staleharness.rollout_schedule import NEVER, Demand
 from staleharness.rollout_schedule_checks import validate_schedule
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_identity import lag_identity
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.trace import read_trace, trace_bytes
 
 LENGTH = 20
@@ -42,7 +42,7 @@ def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions:
 
 
 def plan_run(path: Path, steps: int = 3 * 2 * LENGTH, k: str = "2") -> PlannedRun:
-    asked = ask(
+    asked = sweep_request(
         env="Pendulum-v1", algo="ppo_clip", k=k, lag=f"trace:{path}", seeds="1", steps=str(steps), settings=SETTINGS
     )
     return plan(asked).runs[0]
@@ -148,7 +148,7 @@ def test_a_kind_without_actors_says_so(tmp_path: Path) -> None:
     with loaded_plugins(TABULAR):
         for lag in ("async", f"trace:{trace(tmp_path, rows())}"):
             with pytest.raises(UserError, match=r"which random-mdp-0 does not support; give uniform"):
-                plan(ask(env="random-mdp-0", algo="ppo_clip", k="2", lag=lag, seeds="1"))
+                plan(sweep_request(env="random-mdp-0", algo="ppo_clip", k="2", lag=lag, seeds="1"))
 
 
 def test_the_header_says_what_a_trace_is(tmp_path: Path) -> None:
@@ -202,14 +202,14 @@ def test_a_trace_of_a_pipeline_with_groups_is_replayed_on_control(tmp_path: Path
     file.write_bytes(to_parquet(simulate(preset("async", settings))))
     shape = SETTINGS.replace("num_envs=2", "num_envs=16,envs_per_actor=8")
     of_run = {"env": "Pendulum-v1", "algo": "ppo_clip", "k": "4", "seeds": "1", "steps": str(3 * 16 * LENGTH)}
-    assert plan(ask(**of_run, lag=f"trace:{file}", settings=shape)).runs
+    assert plan(sweep_request(**of_run, lag=f"trace:{file}", settings=shape)).runs
     header, made = read_trace(str(file))
     slots = made.assign(actor=made["row"], nth=0)  # as traces had it before: an actor per row
     file.write_bytes(trace_bytes(slots, header))
     with pytest.raises(
         UserError, match="has to make all rows of a group at one time; write the trace of a pipeline anew"
     ):
-        plan(ask(**of_run, lag=f"trace:{file}", settings=shape))
+        plan(sweep_request(**of_run, lag=f"trace:{file}", settings=shape))
 
 
 def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:

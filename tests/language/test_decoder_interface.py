@@ -22,7 +22,7 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder_name
 from staleharness.language.in_process_decoders import TransformersDecoder, make_decoder
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 from staleharness.training.sampler_copies import SamplerCopies, block_copier
@@ -212,7 +212,7 @@ def test_a_decoder_that_writes_into_what_it_reads_is_refused(policy: Policies, p
 
 
 def plan_run(algo: str = "ppo_clip", **asked: str) -> PlannedRun:
-    (run,) = plan(ask(env="word-problems", algo=algo, seeds="1", **asked)).runs
+    (run,) = plan(sweep_request(env="word-problems", algo=algo, seeds="1", **asked)).runs
     return run
 
 

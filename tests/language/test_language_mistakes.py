@@ -23,7 +23,7 @@ from staleharness.language.task import LanguageTask
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import runner_for
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 
 def refusal(**asked: Any) -> str:
     """Return the line that refuses it."""
-    return error_line(lambda: plan(ask(**{"env": "word-problems", "algo": "ppo_clip", **asked})))
+    return error_line(lambda: plan(sweep_request(**{"env": "word-problems", "algo": "ppo_clip", **asked})))
 
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "reference" / "corrections_word_problems"
@@ -80,14 +80,18 @@ def test_a_cache_that_cannot_be_written_is_refused_first(
 
 
 def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
-    (run,) = plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs
+    (run,) = plan(sweep_request(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs
     assert isinstance(run.spec, LanguageSpec)
     assert len(run.spec.model_digest) == len(run.spec.data_digest) == 16
 
 
 def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path) -> None:
     def run_id() -> str:
-        return plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs[0].run_id
+        return (
+            plan(sweep_request(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1"))
+            .runs[0]
+            .run_id
+        )
 
     first = run_id()
     assert run_id() == first
@@ -101,7 +105,7 @@ def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path
 
 def test_rows_are_read_again_once_their_file_is_another(model: Path, data: Path) -> None:
     question: dict[str, Any] = {"env": "gsm8k", "model": str(model), "data": str(data)}
-    planned = plan(ask(**question, algo="ppo_clip", seeds="1")).runs[0].spec
+    planned = plan(sweep_request(**question, algo="ppo_clip", seeds="1")).runs[0].spec
     assert isinstance(planned, LanguageSpec)
     task = find_env("gsm8k")[1]()
     assert isinstance(task, LanguageTask)
@@ -219,7 +223,7 @@ def test_versions_beyond_memory_are_refused_with_the_largest_k(
     size = 4 * trainable(shapes_in(model), LanguageSpec.from_dict({"env": "e", "algorithm": "a"}))
     store = Store(tmp_path / "out")
     asked = {"env": "word-problems", "algo": "ppo_clip", "model": str(model)}
-    fits, large = plan(ask(**asked, k="8")), plan(ask(**asked, k="9"))
+    fits, large = plan(sweep_request(**asked, k="8")), plan(sweep_request(**asked, k="9"))
     for module in (model_preflight, setup):
         monkeypatch.setattr(module, "memory", lambda: 10 * size)
     assert runner_for(fits, store, jobs="1").capacity == 1
@@ -256,14 +260,14 @@ def test_sizes_without_a_value_are_no_mistake(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     absent = {"intermediate_size": None, "num_hidden_layers": None}
     (model / "config.json").write_text(json.dumps({**config, **absent}))
-    assert plan(ask(env="word-problems", algo="ppo_clip", model=str(model))).runs
+    assert plan(sweep_request(env="word-problems", algo="ppo_clip", model=str(model))).runs
 
 
 def test_an_embedding_may_be_narrower_than_the_layers(tmp_path: Path) -> None:
     """OPT-350m's is."""
     write_model(tmp_path, kind="OPT", ffn_dim=24, word_embed_proj_dim=8, do_layer_norm_before=False)
     asked: dict[str, Any] = {"env": "word-problems", "algo": "ppo_clip", "model": str(tmp_path)}
-    assert plan(ask(**asked)).runs
+    assert plan(sweep_request(**asked)).runs
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "word_embed_proj_dim": 12}))
     assert "of shape [30, 8], where its config.json makes word_embed_proj_dim=12" in refusal(**asked)

@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.store.study_runs import read_study_runs
-from staleharness.study import ask, read_study
+from staleharness.study import read_study, sweep_request
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
@@ -21,7 +21,7 @@ ADDED_LATER = {*"aspo bapo ce_gppo dcpo dg gac gmpo ipo minirl oapl prime_rl sap
 
 
 def plan_run(**flags: str) -> PlannedRun:
-    (run,) = plan(ask(**{"env": "word-problems", "k": "16", "algo": "vaco", "seeds": "1", **flags})).runs
+    (run,) = plan(sweep_request(**{"env": "word-problems", "k": "16", "algo": "vaco", "seeds": "1", **flags})).runs
     return run
 
 
@@ -46,7 +46,9 @@ def test_stress_trains_on_the_oldest_data() -> None:
 def test_flags_override_a_preset_and_its_lag() -> None:
     assert plan_run(preset="stress", lag="fixed:3").spec.lag == "fixed:3"
     assert plan_run(preset="stress", lag="uniform", settings="learning_rate=1e-4").spec.learning_rate == 1e-4
-    stale, fresh = plan(ask(env="word-problems", k="16", algo="spo,spo[lag=fixed:0]", seeds="1", preset="stress")).runs
+    stale, fresh = plan(
+        sweep_request(env="word-problems", k="16", algo="spo,spo[lag=fixed:0]", seeds="1", preset="stress")
+    ).runs
     assert (stale.spec.lag, fresh.spec.lag) == ("oldest", "fixed:0")
     assert (stale.label, fresh.label) == ("spo", "spo[lag=fixed:0]")
 
@@ -61,7 +63,7 @@ def test_the_default_lag_is_uniform_and_ids_ignore_its_spelling() -> None:
 
 def test_only_a_lag_beside_the_presets_is_in_the_reports_name() -> None:
     names = {
-        lag: plan(ask(env="word-problems", k="16", algo="spo", preset="stress", lag=lag)).name
+        lag: plan(sweep_request(env="word-problems", k="16", algo="spo", preset="stress", lag=lag)).name
         for lag in (None, "uniform", "oldest")
     }
     assert names[None] == names["oldest"] == "word-problems-K16-stress"

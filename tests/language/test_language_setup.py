@@ -23,7 +23,7 @@ from staleharness.running.plan import plan
 from staleharness.running.runner_interface import PREPARING, Job
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import find_env
 
 SIZE = (
@@ -61,7 +61,7 @@ def work(job: Job, path: Path) -> None:
 def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path, own_cache: Path) -> None:
     """In a process of its own, whose cache is empty: a shared fork server keeps that of earlier runs."""
     out = tmp_path / "out"
-    asked = ask(env="word-problems", algo="ppo_clip", model=str(tiny), steps="1", seeds="1", settings=SIZE)
+    asked = sweep_request(env="word-problems", algo="ppo_clip", model=str(tiny), steps="1", seeds="1", settings=SIZE)
     (run,) = plan(asked).runs
     Store(out).open_for_writing()
     job = Job(run.run_id, run.label, run.spec.to_dict(), str(out), str(tmp_path))

@@ -21,7 +21,7 @@ from staleharness.language.sampler import concatenate
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
 from staleharness.running.plan import plan
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -204,11 +204,11 @@ def test_replay_is_in_the_id_only_where_it_is_on() -> None:
     ids = {}
     for text in ("none", "R2", "R3"):
         (planned,) = plan(
-            ask(env="word-problems-moe", algo="ppo_clip", seeds="1", settings=f"routing_replay={text}")
+            sweep_request(env="word-problems-moe", algo="ppo_clip", seeds="1", settings=f"routing_replay={text}")
         ).runs
         assert isinstance(planned.spec, LanguageSpec) and planned.spec.data_digest
         ids[text] = planned.run_id
-    plain = ask(env="word-problems-moe", algo="ppo_clip", seeds="1")
+    plain = sweep_request(env="word-problems-moe", algo="ppo_clip", seeds="1")
     assert ids["none"] == plan(plain).runs[0].run_id and len(set(ids.values())) == 3
 
 

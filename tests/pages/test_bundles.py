@@ -15,7 +15,7 @@ from staleharness.store.study_runs import StudyRuns, label_options, read_study_r
 
 def bundle_of(root: Path, shelf: Path) -> StudyRuns:
     _, (figure,) = read_paper("p", shelf)
-    found = read_study_runs(root, figure.question, "small")
+    found = read_study_runs(root, figure.request, "small")
     assert found is not None
     return found
 
@@ -29,7 +29,7 @@ def test_a_bundle_is_complete_with_every_seed_of_every_cell(shelf: Path, tmp_pat
     write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"num_envs": 8})
     write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"lag": "fixed:0"})
     found = bundle_of(root, shelf)
-    assert found.complete and found.strangers == 4 and len(found.runs) == 8
+    assert found.complete and found.other_runs == 4 and len(found.runs) == 8
 
 
 def test_options_in_a_label_replace_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_options_in_a_label_replace_the_studys_setting(shelf: Path, tmp_path: Pa
             settings = {"lag": "fixed:0", "num_envs": 8}
             write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
     found = bundle_of(tmp_path / "s", shelf)
-    assert found.complete and found.strangers == 0
+    assert found.complete and found.other_runs == 0
     assert label_options(label) == {"lag": "fixed:0", "num_envs": 8}
     assert label_options("vaco[delta=0.1] N=4") == {"delta": 0.1} and label_options("vaco") == {}
 

@@ -64,7 +64,7 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     registry.check_drawing(entry.draw, entry.options, name)
     assert entry.question.endswith("?")
     assert entry.claim or entry.motivation
-    labels = {label for label, _, _ in FIGURES[name].question.cells()}
+    labels = {label for label, _, _ in FIGURES[name].request.cells()}
     assert set(entry.only) <= labels
     lines = {without_n(label) for label in labels}  # of a figure over N
     for option in ("option", "across"):

@@ -11,7 +11,7 @@ from staleharness.errors import UserError
 from staleharness.figures import registry
 from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.study import ask, read_study
+from staleharness.study import read_study, sweep_request
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(shelf: Path, file: str, t
     (shelf / file).write_text(text)
     with pytest.raises(UserError) as error:
         _, (figure,) = read_paper("p", shelf)
-        figure.question.at("paper")
+        figure.request.at("paper")
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -94,6 +94,6 @@ def test_the_papers_scale_replaces_what_it_names_and_all_settings(shelf: Path) -
     assert study.at("small").settings == {"num_envs": 16} and study.at("small").seeds == 2
     paper = study.at("paper")
     assert paper.settings == {} and paper.seeds == 7 and paper.env == ("A",) and paper.capacity == (1, 4)
-    assert ask(spec_file=str(shelf / "s.toml"), scale="paper") == paper
+    assert sweep_request(spec_file=str(shelf / "s.toml"), scale="paper") == paper
     with pytest.raises(UserError, match=r"SCALE='papr' is unknown; did you mean 'paper'"):
         study.at("papr")

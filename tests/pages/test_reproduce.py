@@ -48,7 +48,7 @@ def test_figures_come_without_torch(tmp_path: Path) -> None:
         "sys.exit(code)"
     )
     words = ["figures", "--paper", "vaco", "--fig", "8", "--out", str(tmp_path / "out"), "--json"]
-    write_study(tmp_path / "b" / "vaco_delta", FIGURES["vaco/fig8"].question)
+    write_study(tmp_path / "b" / "vaco_delta", FIGURES["vaco/fig8"].request)
     done = subprocess.run(
         [sys.executable, "-c", program, *words, "--bundles", str(tmp_path / "b")], capture_output=True, text=True
     )

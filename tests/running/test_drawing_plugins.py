@@ -16,7 +16,7 @@ from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
 
 from staleharness.running.plan import plan
 from staleharness.running.runners import local
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 PLUGIN = HELPERS / "drawing_plugin.py"
 STEPS = 64 * 40  # forty phases
@@ -53,7 +53,7 @@ def test_killed_workers_go_on_to_the_same_bits(
     tmp_path: Path, straight: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with loaded_plugins(PLUGIN):
-        runs = plan(ask(**ASKED)).runs
+        runs = plan(sweep_request(**ASKED)).runs
         killer = Killer(seed=3, most=2, apart=STAYS_AT // 2)  # of what two workers say, before both stay where they are
         with monkeypatch.context() as patch:
             patch.setattr(local, "_in_child", waiting_child)

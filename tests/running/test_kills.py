@@ -23,7 +23,7 @@ from staleharness.running.runner_interface import Job
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 TOY = HELPERS / "toy_kind.py"
 
@@ -35,12 +35,12 @@ def toy() -> Iterator[None]:
 
 
 def toys(seeds: int = 6) -> tuple[PlannedRun, ...]:
-    return plan(ask(env="toy", k="4", algo="spo", seeds=str(seeds))).runs
+    return plan(sweep_request(env="toy", k="4", algo="spo", seeds=str(seeds))).runs
 
 
 def hoppers() -> tuple[PlannedRun, ...]:
     asked = {"env": "Hopper", "k": "1,4", "algo": "ppo_clip", "seeds": "1", "settings": TINY}
-    return plan(ask(**asked, steps=str(64 * 60))).runs
+    return plan(sweep_request(**asked, steps=str(64 * 60))).runs
 
 
 def kill_workers(tmp_path: Path, runs: tuple[PlannedRun, ...], kills: int, apart: int) -> None:

@@ -23,7 +23,7 @@ from staleharness.running.runners import local
 from staleharness.running.sweep_event_loop import sweep
 from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import all_families
 from staleharness.training import torch_setup
 
@@ -129,7 +129,7 @@ def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
     with loaded_plugins(HELPERS / "stubborn_toy.py"):
-        runs = plan(ask(env="stubborn", k="2", algo="spo", seeds="2")).runs
+        runs = plan(sweep_request(env="stubborn", k="2", algo="spo", seeds="2")).runs
         pool = local.LocalPool(2, ["4", "7"])
         assert len(sweep(runs, store, pool, Silent()).done) == 2  # type: ignore[arg-type]
     logs = "".join(path.read_text() for path in tmp_path.glob("runs/*/log.txt"))

@@ -6,11 +6,11 @@ import pytest
 
 from staleharness.base.files import safe_name
 from staleharness.running.plan import plan, report_name
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 def name(env: str, **asked: str) -> str:
-    return plan(ask(env=env, algo="spo", seeds="1", **asked)).name
+    return plan(sweep_request(env=env, algo="spo", seeds="1", **asked)).name
 
 
 @pytest.mark.parametrize(

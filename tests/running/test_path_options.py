@@ -14,7 +14,7 @@ from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.running.plan import Plan, plan
 from staleharness.running.run_identity import lag_identity
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def plan_of(algo: str, lag: str = "uniform") -> Plan:
-    return plan(ask(env="Pendulum", algo=algo, seeds="1", k="2", lag=lag, steps="128", settings=TINY))
+    return plan(sweep_request(env="Pendulum", algo=algo, seeds="1", k="2", lag=lag, steps="128", settings=TINY))
 
 
 def test_one_file_from_two_working_folders_is_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

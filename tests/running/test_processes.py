@@ -24,7 +24,7 @@ from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
@@ -240,7 +240,7 @@ def test_a_run_without_progress_is_said_then_ended(
     store, asked = Store(out), {"env": "Pendulum", "k": "2", "settings": TINY, "seeds": "1", "steps": "128"}
     store.open_for_writing()
     with loaded_plugins(plugin):
-        runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
+        runs = plan(sweep_request(algo="noisy[pause=600]", **asked)).runs
         outcome = sweep(runs, store, local.LocalPool(1), Silent(), Limits(stall=100.0))  # type: ignore[arg-type]
     (failure,) = outcome.failed.values()
     said = ("Stalled", "the worker was ended by a stall: no progress for 1m40s")

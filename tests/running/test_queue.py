@@ -21,7 +21,7 @@ from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 class Queue:
@@ -74,7 +74,7 @@ class Notes(Silent):
 
 @pytest.fixture
 def runs(tabular: Path) -> tuple[PlannedRun, ...]:
-    return plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="3", steps="640")).runs
+    return plan(sweep_request(env="random-mdp-0", k="2", algo="spo", seeds="3", steps="640")).runs
 
 
 def swept(root: Path, runs: tuple[PlannedRun, ...], runner: Queue, notes: Notes, stall: float = 60) -> Outcome:

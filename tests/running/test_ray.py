@@ -29,7 +29,7 @@ from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 os.environ[ray_connection.LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason=hint("ray"))
@@ -69,7 +69,7 @@ def toys() -> Iterator[None]:
 
 
 def runs_of(seeds: int = 4, steps: int = 60) -> tuple[PlannedRun, ...]:
-    return plan(ask(env="stubborn", k="4", algo="spo", seeds=str(seeds), steps=str(steps))).runs
+    return plan(sweep_request(env="stubborn", k="4", algo="spo", seeds=str(seeds), steps=str(steps))).runs
 
 
 def on_the_cluster(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any) -> Outcome:

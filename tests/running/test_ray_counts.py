@@ -7,7 +7,7 @@ import pytest
 from staleharness.running.plan import plan
 from staleharness.running.ray_connection import DEFAULT_MEMORY, RunResources, check_machine, machine_problem, resources
 from staleharness.running.runner_interface import ResourceRequest, resource_request
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 GB = 10**9
 
@@ -46,7 +46,7 @@ def test_what_is_asked_for_is_what_it_takes() -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("2G", 2 * GB), ("1.5gb", 1.5 * GB), ("800M", 8e8), ("2000000000", 2 * GB)])
 def test_memory_is_read_as_people_write_it(text: str, size: float) -> None:
-    (run,) = plan(ask(env="bit-chain", algo="seq_is", seeds="1")).runs
+    (run,) = plan(sweep_request(env="bit-chain", algo="seq_is", seeds="1")).runs
     assert resource_request(run.spec, None, None, text).memory == size
 
 

@@ -29,7 +29,7 @@ from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.training import checkpoint
 from staleharness.training.loop import Simulation
 
@@ -283,7 +283,7 @@ def test_a_run_stopped_during_evaluation_resumes_before_it(
 ) -> None:
     def job_at(root: Path) -> Job:
         settings = "num_envs=2,num_steps=32,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=1"
-        question = ask(env="Pendulum", algo="spo", seeds="1", steps="256", settings=settings)
+        question = sweep_request(env="Pendulum", algo="spo", seeds="1", steps="256", settings=settings)
         (made,) = plan(question).runs
         Store(root).open_for_writing()
         return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=1e6)

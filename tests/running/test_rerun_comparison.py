@@ -24,7 +24,7 @@ from staleharness.running.sweep_event_loop import Outcome
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 TOY = HELPERS / "toy_kind.py"
 
@@ -34,7 +34,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of five phases, which nobody changes."""
     out = tmp_path_factory.mktemp("once") / "results"
     with loaded_plugins(TABULAR):
-        swept(out, plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs)
+        swept(out, plan(sweep_request(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs)
     return out
 
 
@@ -189,7 +189,7 @@ def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, 
 
 def test_changed_plugins_are_named(results: Path, tmp_path: Path) -> None:
     with loaded_plugins(TOY):
-        (run,) = plan(ask(env="toy", algo="spo", seeds="1", steps="3")).runs
+        (run,) = plan(sweep_request(env="toy", algo="spo", seeds="1", steps="3")).runs
         swept(tmp_path / "toys", (run,))
     edited = tmp_path / "toy_kind.py"
     edited.write_text(TOY.read_text() + "\nEDITED = True\n")

@@ -25,7 +25,7 @@ from staleharness.running.runners import local
 from staleharness.running.sweep_event_loop import SweepListener
 from staleharness.spec import RunSpec
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 PHASES = 40
 STEPS = 64 * PHASES
@@ -109,7 +109,7 @@ def test_another_fingerprint_is_refused_before_anything_is_written(
 ) -> None:
     job = job_of(tmp_path)
     carry_out(job, stop_after=3)
-    planned = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(job.spec["steps"])), [0])
+    planned = plan(sweep_request(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(job.spec["steps"])), [0])
     assert planned.runs[0].run_id == job.run_id
     before = tree(tmp_path)
 

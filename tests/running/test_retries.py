@@ -21,13 +21,13 @@ from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 @pytest.fixture
 def runs(tabular: Path) -> tuple[PlannedRun, ...]:
     """Four runs of five phases, each a few milliseconds."""
-    return plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
+    return plan(sweep_request(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
 
 
 class OtherMachines(InTurn):
@@ -190,7 +190,7 @@ def test_workers_out_of_memory_beside_each_other_all_finish(
     store = Store(tmp_path / "out")
     store.open_for_writing()
     with loaded_plugins(plugin):
-        runs = plan(ask(env="hungry", k="2", algo="spo", seeds="3")).runs
+        runs = plan(sweep_request(env="hungry", k="2", algo="spo", seeds="3")).runs
         outcome = sweep(runs, store, local.LocalPool(2), Silent(), Limits(checkpoint=0.01))  # type: ignore[arg-type]
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
     assert "ran out of memory; it is started again, and from now on fewer run at a time (1 instead of 2)" in caplog.text

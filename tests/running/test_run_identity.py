@@ -14,7 +14,7 @@ from staleharness.lag import LagModel
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_identity import read_stored, run_id
 from staleharness.spec import later
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.task import find_env
 
 FAMILY = find_env("Hopper-v5")[1]
@@ -25,7 +25,7 @@ IMPORT = ("from staleharness.batch", "from staleharness.spec import later\nfrom 
 
 
 def plan_run(text: str = "ppo_clip") -> PlannedRun:
-    (run,) = plan(ask(env="Hopper", algo=text, seeds="1")).runs
+    (run,) = plan(sweep_request(env="Hopper", algo=text, seeds="1")).runs
     return run
 
 

@@ -16,13 +16,13 @@ from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 from staleharness.training import checkpoint
 from staleharness.training.loop import simulation_of
 
 
 def job_of(root: Path, env: str, **asked: str) -> Job:
-    (run,) = plan(ask(env=env, seeds="1", **asked)).runs
+    (run,) = plan(sweep_request(env=env, seeds="1", **asked)).runs
     Store(root).open_for_writing()
     return Job(run.run_id, run.label, run.spec.to_dict(), str(root))
 
@@ -57,7 +57,9 @@ def test_a_kind_that_leaves_out_what_readers_count_on_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
 ) -> None:
     job = job_of(tmp_path, "random-mdp-0", algo="spo", steps="128")
-    kind: Any = type(simulation_of(plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="128")).runs[0].spec))
+    kind: Any = type(
+        simulation_of(plan(sweep_request(env="random-mdp-0", algo="spo", seeds="1", steps="128")).runs[0].spec)
+    )
     advance = kind.advance
 
     def forgetful(self: Any) -> Any:
@@ -85,7 +87,9 @@ def test_accounts_are_in_the_record_and_outside_the_checksum(tmp_path: Path) -> 
     assert record["promise"] == {"mean": 3.5, "cap": 7, "expected": 0.75} and "pipeline_ledger" not in record
     assert record["summary"]["untrained/sampled"] == pytest.approx(0.1, rel=1e-6)
     assert not [name for name in record["summary"] if name.startswith(("decisions/", "sequences/"))]
-    spec = plan(ask(env="bit-chain", seeds="1", algo="seq_is", steps="4", k="8", settings=settings)).runs[0].spec
+    spec = (
+        plan(sweep_request(env="bit-chain", seeds="1", algo="seq_is", steps="4", k="8", settings=settings)).runs[0].spec
+    )
     begun = ("lags/", "gradient_lags/", "untrained/", "decisions/", "sequences/")
     lines = [
         json.dumps({k: v for k, v in phase.metrics.items() if not k.startswith(begun)}, sort_keys=True) + "\n"

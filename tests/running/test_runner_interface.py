@@ -21,7 +21,7 @@ from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 Fault = Callable[[Job], None]
 
@@ -125,7 +125,7 @@ def interrupted_at(run_id: str, *signals: signal.Signals) -> Notes:
 @pytest.fixture
 def runs(tabular: Path) -> tuple[PlannedRun, ...]:
     """Four runs of five phases, each a few milliseconds."""
-    return plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
+    return plan(sweep_request(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
 
 
 def swept(

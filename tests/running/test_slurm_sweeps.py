@@ -24,7 +24,7 @@ from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 NAPPING = HELPERS / "napping_kind.py"
 
@@ -46,7 +46,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def naps(seeds: int = 2, settings: str = "") -> tuple[PlannedRun, ...]:
     asked = {"env": "napping", "k": "4", "algo": "spo", "seeds": str(seeds), "steps": "60"}
-    return plan(ask(**asked, settings=settings)).runs
+    return plan(sweep_request(**asked, settings=settings)).runs
 
 
 class Acts(Silent):

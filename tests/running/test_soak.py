@@ -21,7 +21,7 @@ from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 EVERY_PHASE = Limits(checkpoint=0.0)
 POINTS = set(kill_points.MOST)
@@ -29,12 +29,12 @@ POINTS = set(kill_points.MOST)
 
 def control(seeds: int) -> tuple[PlannedRun, ...]:
     asked = {"env": "Hopper", "k": "2", "algo": "ppo_clip", "settings": TINY, "steps": str(64 * 8)}
-    return plan(ask(**asked, seeds=str(seeds))).runs
+    return plan(sweep_request(**asked, seeds=str(seeds))).runs
 
 
 def chain(seeds: int) -> tuple[PlannedRun, ...]:
     settings = "batch=8,horizon=8,evaluations=2"
-    return plan(ask(env="bit-chain", k="3", algo="spo", settings=settings, steps="8", seeds=str(seeds))).runs
+    return plan(sweep_request(env="bit-chain", k="3", algo="spo", settings=settings, steps="8", seeds=str(seeds))).runs
 
 
 def words(seeds: int, folder: Path) -> tuple[PlannedRun, ...]:
@@ -47,7 +47,7 @@ def words(seeds: int, folder: Path) -> tuple[PlannedRun, ...]:
         "evaluation_problems=2"
     )
     asked = {"env": "word-problems", "k": "2", "algo": "ppo_clip", "settings": settings, "steps": "6"}
-    return plan(ask(**asked, seeds=str(seeds))).runs
+    return plan(sweep_request(**asked, seeds=str(seeds))).runs
 
 
 def soak(folder: Path, runs: tuple[PlannedRun, ...], kills: int, seed: int) -> tuple[Counter[str], int]:

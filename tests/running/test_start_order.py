@@ -10,7 +10,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Event, Job, RunEnd
 from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 class Heard:
@@ -47,7 +47,7 @@ class Heard:
 
 
 def test_a_run_is_said_to_start_before_its_runner_starts_it(tmp_path: Path, tabular: Path) -> None:
-    runs = plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="1", steps="640")).runs
+    runs = plan(sweep_request(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="1", steps="640")).runs
     store, heard = Store(tmp_path / "out"), Heard()
     store.open_for_writing()
     sweep(runs, store, heard, heard)

@@ -11,7 +11,7 @@ from staleharness.running import plan_execution
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 RATE = "learning_rate=0.1"
 
@@ -19,7 +19,9 @@ RATE = "learning_rate=0.1"
 def train_without_lag(root: Path, *, algo: str = "spo", settings: str | None = None) -> None:
     store = Store(root)
     store.open_for_writing()
-    for run in plan(ask(env="random-mdp-0", k="1", algo=algo, seeds="1", steps="256", settings=settings)).runs:
+    for run in plan(
+        sweep_request(env="random-mdp-0", k="1", algo=algo, seeds="1", steps="256", settings=settings)
+    ).runs:
         carry_out(Job(run.run_id, run.label, run.spec.to_dict(), str(root)))
 
 
@@ -33,7 +35,7 @@ def test_runs_without_lag_have_the_labels_of_the_plan(
     mine = tmp_path / ("mine" if published else "stored")
     monkeypatch.setattr(plan_execution, "published_bundles", lambda: [tmp_path / "stored"] if published else [])
     monkeypatch.setattr(plan_execution, "unchecked_ids", lambda root: {run.id for run in Store(root).read_all()})
-    later = plan(ask(env="random-mdp-0", k="2", algo=f"spo,spo[{RATE}]", seeds="1", steps="256"))
+    later = plan(sweep_request(env="random-mdp-0", k="2", algo=f"spo,spo[{RATE}]", seeds="1", steps="256"))
     lag_reference = plan_execution.synchronous_reference(later, Store(mine))
     runs = lag_reference.published if published else lag_reference.user_runs
     assert {run.label: run.spec["learning_rate"] for run in runs} == {"spo": 0.05, f"spo[{RATE}]": 0.1}

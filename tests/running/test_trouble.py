@@ -30,7 +30,7 @@ from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
 from staleharness.store import attempt_folders
 from staleharness.store.store import Store
-from staleharness.study import ask
+from staleharness.study import sweep_request
 
 
 def test_twenty_megabytes_of_an_error_are_told_in_a_line(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_time_that_is_none_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     monkeypatch.setenv(name, text)
-    planned = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1"))
+    planned = plan(sweep_request(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1"))
     with pytest.raises(UserError, match=f"{name}='{text}' is not a number of seconds"):
         execute_plan(planned, Store(tmp_path / "out"), LocalPool(1), lambda done: Silent())  # type: ignore[arg-type, return-value]
     assert not (tmp_path / "out").exists()
@@ -207,7 +207,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (run,) = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1")).runs
+    (run,) = plan(sweep_request(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1")).runs
     watch, active = Watchdog(100.0), {run.run_id: run}
     watch.note_progress(run.run_id)
     for passed, said in ((49, 0), (2, 1), (20, 1)):
@@ -225,7 +225,7 @@ def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
 
 def test_time_in_which_the_sweep_was_stopped_is_no_stall(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     """Ctrl-Z stops the runs as well, and fg lets all go on; one of them reports before the sweep looks again."""
-    first, second = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="2")).runs
+    first, second = plan(sweep_request(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="2")).runs
     watch, active = Watchdog(100.0), {run.run_id: run for run in (first, second)}
 
     def stalls_after(seconds: float) -> list[str]:

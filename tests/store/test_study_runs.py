@@ -14,7 +14,7 @@ from staleharness.running.plan import plan
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 from staleharness.store.study_runs import read_study_runs
-from staleharness.study import ask, read_study
+from staleharness.study import read_study, sweep_request
 
 
 def test_a_study_names_its_seeds(tmp_path: Path) -> None:
@@ -23,11 +23,11 @@ def test_a_study_names_its_seeds(tmp_path: Path) -> None:
     study = read_study(file)
     assert list(study.seed_numbers) == [3, 7] and list(study.at("paper").seed_numbers) == [0, 1]
     assert [run.spec.seed for run in plan(replace(study, paper={})).runs] == [3, 7]
-    assert [run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs] == [0]
+    assert [run.spec.seed for run in plan(sweep_request(spec_file=str(file), seeds="1")).runs] == [0]
     for seed in (3, 4, 7):
         write_run(tmp_path / "results", "spo", seed, capacity=1)
     found = read_study_runs(tmp_path / "results", replace(study, preset="quick"), "small")
-    assert found is not None and sorted(run.seed for run in found.runs) == [3, 7] and found.strangers == 1
+    assert found is not None and sorted(run.seed for run in found.runs) == [3, 7] and found.other_runs == 1
     assert [request["seed"] for request in found.requests] == [3, 7]
 
 
@@ -44,7 +44,7 @@ def test_a_study_reuses_the_runs_of_another(tmp_path: Path) -> None:
     write_run(tmp_path / "results" / "other", "vaco", 1, capacity=1)
     write_run(tmp_path / "results" / "other", "vaco", 0, capacity=4)
     found = read_study_runs(tmp_path / "results" / "study", study, "small")
-    assert found is not None and found.complete and found.strangers == 0
+    assert found is not None and found.complete and found.other_runs == 0
     assert [run.path for run in found.runs] == [own.path, reused.path]
     alone = read_study_runs(tmp_path / "results" / "study", replace(study, reuse=("absent",)), "small")
     assert alone is not None and [run.path for run in alone.runs] == [own.path]

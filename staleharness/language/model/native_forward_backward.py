@@ -178,8 +178,8 @@ class _NativeScores(torch.autograd.Function):
         _ = ctx.saved_tensors
         model, requires_grad = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
         grads = _Gradients(model, requires_grad)
-        of_entropy = entropy_gradient.contiguous() if ctx.entropy_grad else None
-        x = _backward_scores(ctx, grads, logp_gradient.contiguous(), of_entropy)
+        grad_entropy = entropy_gradient.contiguous() if ctx.entropy_grad else None
+        x = _backward_scores(ctx, grads, logp_gradient.contiguous(), grad_entropy)
         for i in reversed(range(len(model.layers))):
             x = _backward_layer(model, ctx.tokens, i, ctx.activations.pop(), grads, x)
         grads.add_embedding(ctx.tokens.ids, x)
@@ -237,9 +237,9 @@ def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy
     for rows in ctx.pieces:
         logits_chunk = product(y[rows], *model.logits) if logits is None else logits
         inputs = (at(z[rows]) for z in (total, entropy, logp_gradient))
-        of_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
+        grad_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
         size, bf16 = logits_chunk.shape, is_bfloat16(logits_chunk)
-        kernels().scores_backward(at(logits_chunk), at(target[rows]), *size, *inputs, of_entropy, bf16)
+        kernels().scores_backward(at(logits_chunk), at(target[rows]), *size, *inputs, grad_entropy, bf16)
         of_y[rows] = grads.linear("logits", y[rows], logits_chunk)
     of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
     of_x = torch.zeros_like(x)
@@ -254,11 +254,11 @@ def _backward_layer(
     """Return the gradient of a layer's input, given that of its output."""
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     down = model.weights[f"{i}.down"].detach()
-    of_down = gradient.to(down.dtype)
-    of_gate = matmul(of_down, down)
-    # now `of_gate` is the input of `down`
-    kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate), is_bfloat16(of_gate))
-    grads.add_linear(f"{i}.down", of_gate, of_down)
+    grad_down = gradient.to(down.dtype)
+    grad_gate = matmul(grad_down, down)
+    # now `grad_gate` is the input of `down`
+    kernels().gate_backward(at(activations.gate_up), *grad_gate.shape, at(grad_gate), is_bfloat16(grad_gate))
+    grads.add_linear(f"{i}.down", grad_gate, grad_down)
     _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm, model.dtype)
     grads.norm(
         f"{i}.mlp_norm",
