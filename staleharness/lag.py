@@ -76,10 +76,10 @@ class Assignment:
     """Versions of the rows of one phase."""
 
     versions: NDArray[np.int64]
-    """[slots, stretches], versions in the buffer; non-decreasing along a row."""
+    """[slots, segments], versions in the buffer; non-decreasing along a row."""
 
     every: int | None = None
-    """Decisions per stretch; None: a row has one stretch and keeps its version."""
+    """Decisions per segment; None: a row has one segment and keeps its version."""
 
     ledger: Mapping[str, int] = field(default_factory=dict)
     """Counts of rows by the names in `LEDGER`."""

@@ -37,7 +37,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Rows [n] in the order in which they began, and their stretches [m]. The learner's step t trains version t.
+    """Rows [n] in the order in which they began, and their segments [m]. The learner's step t trains version t.
 
     A group is what an actor generates at one time: a row in each of its environments, or the completions of one prompt.
     Rows of a group are adjacent. The data of a row depend on (seed, actor, nth), on its versions and, on tokens, on its
@@ -60,13 +60,13 @@ class Schedule:
     """[n] place of its group among those that the phase trains on, or NEVER"""
 
     first: Ints
-    """[n + 1] row i has the stretches first[i] to first[i + 1] − 1"""
+    """[n + 1] row i has the segments first[i] to first[i + 1] − 1"""
 
     version: Ints
-    """[m] version that generates the stretch; non-decreasing along a row"""
+    """[m] version that generates the segment; non-decreasing along a row"""
 
     end: Ints
-    """[m] decisions of the row when the stretch ends; the last stretch lasts to the row's end"""
+    """[m] decisions of the row when the segment ends; the last segment lasts to the row's end"""
 
     kept: Bools
     """[m] False: masked out of the loss"""
@@ -167,9 +167,9 @@ class Schedule:
         counts = np.where(early, 1, np.diff(self.first))
         ends = self.first[1:] - 1
         remains = np.repeat(~early, np.diff(self.first))
-        remains[ends[early]] = True  # an on-policy row keeps only its last stretch, which then covers it all
-        early_stretch = np.repeat(early, np.diff(self.first))
-        version = np.where(early_stretch, np.repeat(self.phase, np.diff(self.first)), self.version)
+        remains[ends[early]] = True  # an on-policy row keeps only its last segment, which then covers it all
+        early_segment = np.repeat(early, np.diff(self.first))
+        version = np.where(early_segment, np.repeat(self.phase, np.diff(self.first)), self.version)
         nth = self.nth.copy()
         for rows in self._rows_by_actor():
             rows = rows[~early[rows]]
@@ -181,7 +181,7 @@ class Schedule:
             first=np.concatenate([[0], np.cumsum(counts)]),
             version=version[remains],
             end=self.end[remains],
-            kept=(self.kept | early_stretch)[remains],
+            kept=(self.kept | early_segment)[remains],
             finished=None if self.finished is None else np.where(early, self.phase, self.finished),
             left=None if self.left is None else np.where(early, self.phase, self.left),
         )
@@ -189,13 +189,13 @@ class Schedule:
     def along(self, rows: Ints, length: int) -> tuple[Ints, Bools]:
         """Return (version, kept) [R, length] of every decision of some rows."""
         counts = self.first[rows + 1] - self.first[rows]
-        row_ends = np.cumsum(counts)  # the last stretch of each row
-        stretches = np.arange(counts.sum()) + np.repeat(self.first[rows] - row_ends + counts, counts)
-        ends = np.minimum(self.end[stretches], length)
+        row_ends = np.cumsum(counts)  # the last segment of each row
+        segments = np.arange(counts.sum()) + np.repeat(self.first[rows] - row_ends + counts, counts)
+        ends = np.minimum(self.end[segments], length)
         ends[row_ends - 1] = length
         times = np.diff(ends, prepend=0)
         times[row_ends[:-1]] = ends[row_ends[:-1]]
-        index = np.repeat(stretches, times).reshape(len(rows), length)
+        index = np.repeat(segments, times).reshape(len(rows), length)
         return self.version[index], self.kept[index]
 
     def check_capacity(self, capacity: int, title: str, longest: str = "") -> None:
@@ -237,4 +237,4 @@ class PhaseRows(NamedTuple):
     """Rows that the phase trains on, in the order of their places."""
 
     every: int | None = None
-    """Decisions after which all rows may change their version; None: at the ends of their stretches."""
+    """Decisions after which all rows may change their version; None: at the ends of their segments."""

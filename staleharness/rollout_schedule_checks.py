@@ -89,9 +89,9 @@ def _rules(plan: Schedule, demand: Demand) -> Iterator[Rule]:
     """Yield the rules of a schedule, each of which relies on those before it."""
     rows, n, m, first = np.arange(len(plan)), len(plan), len(plan.version), plan.first
     yield n == 0, "the schedule has no rows"
-    yield first[0] != 0 or first[-1] != m, f"first goes from {first[0]} to {first[-1]}; give 0 to {m}, the stretches"
-    yield np.diff(first) < 1, "row {} has no stretch: first goes from {} to {}", rows, first, first[1:]
-    yield from _rules_of_stretches(plan)
+    yield first[0] != 0 or first[-1] != m, f"first goes from {first[0]} to {first[-1]}; give 0 to {m}, the segments"
+    yield np.diff(first) < 1, "row {} has no segment: first goes from {} to {}", rows, first, first[1:]
+    yield from _rules_of_segments(plan)
     yield from _out_of_range(plan, demand)
     yield from _rules_of_groups(plan)
     if plan.reused is not None:
@@ -115,14 +115,14 @@ def _rules_of_times(plan: Schedule) -> Iterator[Rule]:
     yield (out > NEVER) & (out < finished), "row {} leaves the queue in phase {}, before it is finished", rows, out
 
 
-def _rules_of_stretches(plan: Schedule) -> Iterator[Rule]:
-    """Yield the rules of the stretches [m] within a row."""
+def _rules_of_segments(plan: Schedule) -> Iterator[Rule]:
+    """Yield the rules of the segments [m] within a row."""
     row = np.repeat(np.arange(len(plan)), np.diff(plan.first))
     continues = np.diff(row, prepend=-1) == 0
-    version, end = np.roll(plan.version, 1), np.roll(plan.end, 1)  # of the stretch before
+    version, end = np.roll(plan.version, 1), np.roll(plan.end, 1)  # of the segment before
     back, empty = continues & (plan.version < version), continues & (plan.end <= end)
     yield back, "row {} goes back to an older version, from {} to {}", row, version, plan.version
-    yield empty, "row {} has an empty stretch: one ends at {}, and the next at {}", row, end, plan.end
+    yield empty, "row {} has an empty segment: one ends at {}, and the next at {}", row, end, plan.end
 
 
 def _out_of_range(plan: Schedule, demand: Demand) -> Iterator[Rule]:

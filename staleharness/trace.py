@@ -37,8 +37,8 @@ COLUMNS = {
     "fate": "one of " + ", ".join(FATES),
     "phase": "version at which it was trained, that is the step that trained it; -1: none did",
     "place": "of its group among those that the step trained; -1: none did",
-    "versions": "list: the version of each stretch, not decreasing",
-    "ends": "list: decisions of the row made when the stretch ended",
+    "versions": "list: the version of each segment, not decreasing",
+    "ends": "list: decisions of the row made when the segment ended",
     "began_at": "seconds, first decision",
     "made_at": "seconds, last decision; empty: not made",
     "queued_at": "seconds, its group entered the queue; empty: it did not",
@@ -178,7 +178,7 @@ def fit_rows(
     header: Mapping[str, Any], rows: pd.DataFrame, length: int, mode: str
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return the trace with rows of at most `length` decisions: `mode` is "cut", or "scale" for rows of exactly that
-    many, whose stretches keep their shares of the row. Rows that were not finished are cut. A stretch that is left with
+    many, whose segments keep their shares of the row. Rows that were not finished are cut. A segment that is left with
     no decision is dropped.
     """
     versions, ends = [], []
@@ -254,7 +254,7 @@ def _check_rows(rows: pd.DataFrame, path: str) -> None:
             raise UserError(f"trace {path}, row {row}: {len(versions)} versions and {len(ends)} ends")
         least = 0 if phase < 0 else 1  # a row that is not trained on may have no decision yet
         if np.any(np.diff(versions) < 0) or np.any(np.diff(ends) <= 0) or versions[0] < 0 or ends[0] < least:
-            raise UserError(f"trace {path}, row {row}: versions decrease, or a stretch is empty")
+            raise UserError(f"trace {path}, row {row}: versions decrease, or a segment is empty")
         if 0 <= phase < versions[-1]:
             raise UserError(
                 f"trace {path}, row {row}: trained in phase {phase} with a version from the future, {versions[-1]}"

@@ -181,11 +181,11 @@ class ActorPool:
         """Start a process through the fork server, which multiprocessing restarts if it is killed. An actor that a
         killed server had started finds its pipe closed, and ends."""
         config, timing = self.config, self.config.timings[place]
-        stretches = -(-config.length // (timing.fetch or config.length))
+        segments = -(-config.length // (timing.fetch or config.length))
         plugins = os.environ.get(PATH_VARIABLE, "")
         for _ in range(MAX_DEATHS + 1):
             own_end, actor_end = self.context.Pipe()
-            counter = ProgressCounter(self.context, config.rows, stretches)
+            counter = ProgressCounter(self.context, config.rows, segments)
             actor = ActorConfig(config.open, number, self.weights, timing, counter, torch.get_num_threads(), plugins)
             process = self.context.Process(target=work, args=(actor, actor_end), name=f"actor-{number}", daemon=True)
             try:

@@ -41,7 +41,7 @@ class GroupMaker(Protocol):
 class GroupProgress:
     """Progress of a group: its versions and the decisions made so far."""
 
-    versions: list[int]  # of each stretch
+    versions: list[int]  # of each segment
     starts: list[int]  # decisions made before it
     lengths: list[int]  # decisions of each row
     began: float  # seconds, by the clock that all processes of a machine share
@@ -101,7 +101,7 @@ class WeightFeed:
         version = self.weights.newest()
         if self.versions and version.phase == self.versions[-1]:
             return None
-        self.counter.add_stretch(version.phase, t)
+        self.counter.add_segment(version.phase, t)
         self.buffer.push(version)
         self.versions.append(version.phase)
         self.starts.append(t)
@@ -201,33 +201,33 @@ def _groups(channel: Connection) -> Iterator[int]:
 
 
 NO_GROUP = -1
-GROUP, BEGAN, STRETCHES, LENGTHS = range(4)  # places in the array; from LENGTHS on one number per row
+GROUP, BEGAN, SEGMENTS, LENGTHS = range(4)  # places in the array; from LENGTHS on one number per row
 NANO = 1e-9
 
 
 class ProgressCounter:
     """Progress of one actor in shared memory. Only its process writes; a reader may be a moment behind."""
 
-    def __init__(self, context: BaseContext, rows: int, stretches: int) -> None:
-        """rows: of a group. stretches: of a row, at most."""
-        self.rows, self.stretches = rows, stretches
-        self.numbers: Any = context.RawArray("q", LENGTHS + rows + 2 * stretches)
+    def __init__(self, context: BaseContext, rows: int, segments: int) -> None:
+        """rows: of a group. segments: of a row, at most."""
+        self.rows, self.segments = rows, segments
+        self.numbers: Any = context.RawArray("q", LENGTHS + rows + 2 * segments)
         self.numbers[GROUP] = NO_GROUP
 
     def begin(self, group: int, began: float) -> None:
         """Count for another group."""
         self.numbers[GROUP] = NO_GROUP
-        self.numbers[STRETCHES] = 0
+        self.numbers[SEGMENTS] = 0
         self.reach([0] * self.rows)
         self.numbers[BEGAN] = round(began / NANO)
         self.numbers[GROUP] = group
 
-    def add_stretch(self, version: int, start: int) -> None:
+    def add_segment(self, version: int, start: int) -> None:
         """Record a version before the first decision that it makes."""
-        place = self.numbers[STRETCHES]
+        place = self.numbers[SEGMENTS]
         first = LENGTHS + self.rows + 2 * place
         self.numbers[first], self.numbers[first + 1] = version, start
-        self.numbers[STRETCHES] = place + 1
+        self.numbers[SEGMENTS] = place + 1
 
     def reach(self, lengths: Sequence[int]) -> None:
         """Record how many decisions each row has."""
@@ -237,8 +237,8 @@ class ProgressCounter:
         """Return the progress of a group; None before its first version is recorded."""
         if self.numbers[GROUP] != group:
             return None
-        lengths = self.numbers[LENGTHS : LENGTHS + self.rows]  # before the stretches, which are written first
-        count, first = self.numbers[STRETCHES], LENGTHS + self.rows
+        lengths = self.numbers[LENGTHS : LENGTHS + self.rows]  # before the segments, which are written first
+        count, first = self.numbers[SEGMENTS], LENGTHS + self.rows
         numbers = self.numbers[first : first + 2 * count]
         began = self.numbers[BEGAN] * NANO
         return GroupProgress(numbers[::2], numbers[1::2], lengths, began) if count else None

@@ -28,7 +28,7 @@ class GroupRecord:
     fate: str = "in_flight"
     phase: int = NEVER
     place: int = NEVER
-    versions: list[int] = field(default_factory=list)  # of each stretch; empty: the actor had not begun
+    versions: list[int] = field(default_factory=list)  # of each segment; empty: the actor had not begun
     starts: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # decisions of each row
     began_at: float | None = None

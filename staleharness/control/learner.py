@@ -48,14 +48,14 @@ class Columns(NamedTuple):
     version_logp: Tensor | None = None
 
 
-class Minibatch(NamedTuple):
+class ControlMinibatch(NamedTuple):
     """A minibatch: R rows of T decisions, or N single ones ([N, 1])."""
 
     decision: Tensor  # [B, T] into the phase's flat decisions
     fixed: Columns
 
 
-class ControlLearner(Learner[ControlData, Minibatch]):
+class ControlLearner(Learner[ControlData, ControlMinibatch]):
     """Epochs of shuffled minibatches. The method's loss is taken on log-probabilities and the critic's on values, each
     as if these were given; the policy then backpropagates both gradients through its networks."""
 
@@ -87,7 +87,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         report: dict[str, Any] = backward_lag_metrics(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained_variance(batch.start.value, self.targets.value_target)}
 
-    def minibatches(self, epoch: int) -> Iterator[Minibatch]:
+    def minibatches(self, epoch: int) -> Iterator[ControlMinibatch]:
         batch, realign, count = self.batch, self.algorithm.realign_every, self.spec.minibatches
         targets = self.targets
         if realign == "epoch" and epoch > 0:
@@ -113,9 +113,9 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         if realign != "step":  # else each step computes its own
             advantages = self._normalise(advantages)
         for decision, fixed, advantage in zip(decisions, columns, advantages, strict=True):
-            yield Minibatch(decision, fixed._replace(advantage=advantage))
+            yield ControlMinibatch(decision, fixed._replace(advantage=advantage))
 
-    def trained_by(self, minibatches: Sequence[Minibatch]) -> Tensor:
+    def trained_by(self, minibatches: Sequence[ControlMinibatch]) -> Tensor:
         trained = torch.zeros(self.batch.reward.shape, device=self.policy.device)
         for minibatch in minibatches:
             trained.view(-1)[minibatch.decision.flatten()] = 1.0
@@ -127,7 +127,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         return staleness_after_training(batch, self.policy.evaluate(batch.obs, batch.action).logp)
 
     @torch.no_grad()
-    def gradient(self, minibatch: Minibatch) -> MinibatchLoss:
+    def gradient(self, minibatch: ControlMinibatch) -> MinibatchLoss:
         spec, policy, batch = self.spec, self.policy, self.batch
         flat = minibatch.decision.flatten()
         now = policy.forward(batch.obs, batch.action, flat)
@@ -177,7 +177,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         return self.full_masks[shape]
 
     def _policy_loss(
-        self, minibatch: Minibatch, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
+        self, minibatch: ControlMinibatch, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
     ) -> tuple[Decisions, PolicyLoss, Tensor | None]:
         """The method's loss and its gradient [N] with respect to log π (None: it does not depend on it); gradients with
         respect to mean and log σ stay with these tensors."""
@@ -195,7 +195,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         return decisions, answer, now.logp.grad
 
     def _own_value_loss(
-        self, minibatch: Minibatch, now: Evaluation, target: Tensor, mask: Tensor
+        self, minibatch: ControlMinibatch, now: Evaluation, target: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
         fixed = minibatch.fixed
@@ -224,7 +224,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
             targets = targets_of(self.algorithm, inputs)
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
-    def _targets_of(self, minibatch: Minibatch, now: Evaluation) -> Targets:
+    def _targets_of(self, minibatch: ControlMinibatch, now: Evaluation) -> Targets:
         """Advantages as used in the loss and value targets [B, T] of a minibatch, recomputed where the method realigns
         at every step."""
         if self.algorithm.realign_every != "step":
@@ -246,7 +246,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
         together = torch.stack(list(advantages))
         return normalise(together, torch.ones_like(together), correction).unbind()
 
-    def _decisions(self, minibatch: Minibatch, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
+    def _decisions(self, minibatch: ControlMinibatch, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed, flat = self.batch, minibatch.fixed, minibatch.decision.flatten()
         shape, proximal = minibatch.decision.shape, self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
@@ -284,7 +284,7 @@ class ControlLearner(Learner[ControlData, Minibatch]):
             **(self._distributions(minibatch, now) if "distribution" in self.algorithm.needs else {}),
         )
 
-    def _distributions(self, minibatch: Minibatch, now: Evaluation) -> dict[str, Tensor]:
+    def _distributions(self, minibatch: ControlMinibatch, now: Evaluation) -> dict[str, Tensor]:
         """Fields of `Decisions` for a method that needs "distribution"."""
         rollout, shape, flat = self.batch.rollout, minibatch.decision.shape, minibatch.decision.flatten()
         behaviour: dict[str, Tensor] = {}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..pipeline.pipeline_event_log import PipelineRecord, stretch_lengths
+from ..pipeline.pipeline_event_log import PipelineRecord, segment_lengths
 from ..pipeline.pipeline_summary import summary
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -38,7 +38,7 @@ MIXTURE, GREY = -1, "#7A8FA6"  # in place of a version where several act, and it
 def timeline(record: PipelineRecord, name: str, width: float = PAGE) -> Figure:
     """`STEPS` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
 
-    Stretches of a row and training steps have the colour of their version, four in turn. Blank: waiting.
+    Segments of a row and training steps have the colour of their version, four in turn. Blank: waiting.
     """
     begin, end = _window(record)
     result = summary(record)
@@ -100,15 +100,15 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     visible = np.unique(np.linspace(0, slots - 1, min(MAX_SLOTS, slots)).astype(int))
     lane = {int(slot): at for at, slot in enumerate(visible)}
     end_of_row = np.where(np.isnan(record.finish_time), record.seconds, record.finish_time)
-    row = record.stretch_row
-    stretch_begin = record.stretch_end - stretch_lengths(record)
+    row = record.segment_row
+    segment_begin = record.segment_end - segment_lengths(record)
     length = np.maximum(record.done[row], 1)
     span = end_of_row - record.start_time
-    left = record.start_time[row] + span[row] * stretch_begin / length
-    right = record.start_time[row] + span[row] * record.stretch_end / length
-    visible_stretches = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
+    left = record.start_time[row] + span[row] * segment_begin / length
+    right = record.start_time[row] + span[row] * record.segment_end / length
+    visible_segments = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
     for colour in range(4):
-        mask = visible_stretches & (record.stretch_version % 4 == colour)
+        mask = visible_segments & (record.segment_version % 4 == colour)
         y = [lane[int(s)] for s in record.slot[row[mask]]]
         ax.barh(y, (right - left)[mask], left=left[mask], height=0.8, color=VERSIONS[colour], linewidth=0)
     ends = record.finish_time[np.isin(record.slot, visible)]

@@ -73,7 +73,7 @@ class LogNormal(DrawnLag):
     those of response lengths and of environments that sometimes hang.
 
     Leaves out: a long row also has many decisions, and so weighs more in a mean over tokens. Where that matters, use a
-    lag model that assigns versions to stretches, or a trace.
+    lag model that assigns versions to segments, or a trace.
     """
 
     median: float = option(above=0)  # phases

@@ -219,21 +219,21 @@ def count(batch: Completions) -> Count:
 
 
 class NewestVersions(PolicyBuffer):
-    """Buffer for a decoder in which "version" s is whatever version is the newest when stretch s begins."""
+    """Buffer for a decoder in which "version" s is whatever version is the newest when segment s begins."""
 
     def __init__(self, feed: WeightFeed, length: int) -> None:
-        """Stretches have `length` tokens."""
+        """Segments have `length` tokens."""
         super().__init__(1)
         self.feed, self.length = feed, length
-        self.by_stretch: list[Version] = []
+        self.by_segment: list[Version] = []
 
-    def __getitem__(self, stretch: int) -> Version:
-        while len(self.by_stretch) <= stretch:
-            self.feed.step(len(self.by_stretch) * self.length)
-            self.by_stretch.append(self.feed.buffer.newest)
-        return self.by_stretch[stretch]
+    def __getitem__(self, segment: int) -> Version:
+        while len(self.by_segment) <= segment:
+            self.feed.step(len(self.by_segment) * self.length)
+            self.by_segment.append(self.feed.buffer.newest)
+        return self.by_segment[segment]
 
-    def __contains__(self, stretch: int) -> bool:
+    def __contains__(self, segment: int) -> bool:
         return True
 
 
@@ -252,13 +252,13 @@ class LanguageActor:
         spec, sampler = self.spec, self.sampler
         seed_global_generators(spec.seed, "act", self.number, nth)
         length = spec.completion_tokens
-        stretch = min(feed.timing.fetch or length, length)
-        buffer = NewestVersions(feed, stretch)
-        stretches = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
+        segment_length = min(feed.timing.fetch or length, length)
+        buffer = NewestVersions(feed, segment_length)
+        segments = np.tile(np.arange(-(-length // segment_length)), (spec.completions, 1))
         problems = [sampler.problem(group)]
-        request = sampler.request(problems, [(nth, self.number)], stretches, stretch)
+        request = sampler.request(problems, [(nth, self.number)], segments, segment_length)
         decoded = sampler.decode(request, buffer)
-        versions = torch.from_numpy(np.array([version.phase for version in buffer.by_stretch]))
+        versions = torch.from_numpy(np.array([version.phase for version in buffer.by_segment]))
         if int(decoded.version[decoded.mask > 0].max()) >= len(versions):
             raise UserError(f"the decoder {sampler.decoder.name} returned tokens of a version that it did not read")
         decoded = replace(decoded, version=versions[decoded.version.clamp(max=len(versions) - 1)])  # of padding

@@ -43,18 +43,18 @@ class Request:
 
     prompt: Tensor  # [B, P] int64, padded on the left
     prompt_mask: Tensor  # [B, P] int64; 1 for a token
-    versions: NDArray[np.int64]  # [B, S] per row and stretch; S > 1: weights change inside the completion
-    stretch: int  # tokens per stretch; the limit may cut the last one
+    versions: NDArray[np.int64]  # [B, S] per row and segment; S > 1: weights change inside the completion
+    segment_length: int  # tokens; the limit may cut the last one
     uniform: Tensor | None  # [B, length] in [0, 1), the noise of each token; None: the likeliest token
     length: int  # most tokens of a completion
     stops: tuple[str, ...] = ()  # strings that end a completion, besides the model's end tokens
     sampling: tuple[Mismatch, ...] = ()  # models whose `logits` are drawn from, one after the other; none: all of them
-    ends: tuple[int, ...] = ()  # tokens sampled by the end of each stretch, where stretches differ in length
+    ends: tuple[int, ...] = ()  # tokens sampled by the end of each segment, where segments differ in length
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """(first token, end) of each stretch."""
-        ends = self.ends or [min((s + 1) * self.stretch, self.length) for s in range(self.versions.shape[1])]
+        """(first token, end) of each segment."""
+        ends = self.ends or [min((s + 1) * self.segment_length, self.length) for s in range(self.versions.shape[1])]
         return list(pairwise([0, *ends]))
 
     def version(self, width: int) -> Tensor:

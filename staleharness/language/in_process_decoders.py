@@ -25,7 +25,7 @@ from .model.native_forward_backward import NativeForward, supports_native_forwar
 from .model.routing import mask_unread_tokens
 from .native_decoding import NativeBatch
 from .static_decoding import StaticBatch
-from .version_groups import NO_VERSION, batches, first_numbers_of, join_stretches, regroup
+from .version_groups import NO_VERSION, batches, first_numbers_of, join_segments, regroup
 
 FORWARDS_SHARE = 0.2  # of the machine's memory for the weights of versions that act in turn
 
@@ -55,7 +55,7 @@ class TransformersDecoder(Decoder):
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
         if request.versions.shape[1] > 1 and policy.fuses and not policy.decodes_in_place:
-            return self._decode_by_stretch(request, buffer)
+            return self._decode_by_segment(request, buffer)
         shape = rows, request.length
         token = torch.full(shape, policy.pad, device=policy.device)
         mask = torch.zeros(shape, device=policy.device)
@@ -72,10 +72,10 @@ class TransformersDecoder(Decoder):
             else:
                 batch = self.growing_batch(policy, request, index, self.shares_prompts)
             before: list[Version] = []
-            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+            for first, last, column in join_segments(request.spans, request.versions[numbers]):
                 acting, position = np.unique(column[batch.index.cpu().numpy()], return_inverse=True)
                 versions = [buffer[v] for v in acting.tolist()]
-                # actors number versions by stretch: one that did not change keeps its cache
+                # actors number versions by segment: one that did not change keeps its cache
                 keeps_version = len(versions) == len(before) == 1 and versions[0] is before[0]
                 if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not keeps_version:
                     batch.cache = None
@@ -93,7 +93,7 @@ class TransformersDecoder(Decoder):
                 experts[index] = batch.routing.out
         return _decoded(request, token, mask, logp, ended, experts)
 
-    def _decode_by_stretch(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+    def _decode_by_segment(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         """Decode rows whose weights change: rows of one version together, whatever their versions before."""
         policy, rows = self.policy, len(request.prompt)
         size = sum(p.nbytes for p in policy.base_model.parameters())
@@ -105,7 +105,7 @@ class TransformersDecoder(Decoder):
             index = torch.from_numpy(numbers)
             start = GrowingBatch(policy, request, index, self.shares_prompts)
             batches: dict[int, GrowingBatch] = {NO_VERSION: start}
-            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+            for first, last, column in join_segments(request.spans, request.versions[numbers]):
                 if not batches:
                     break
                 column = first_numbers_of(column, buffer, first_numbers)

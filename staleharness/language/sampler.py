@@ -82,7 +82,7 @@ class Sampler:
         problems: Sequence[int],
         keys: Sequence[tuple[int, int]],
         versions: Ints,
-        stretch: int,
+        segment_length: int,
         ends: tuple[int, ...] = (),
     ) -> Request:
         """Return the request for `completions` rows per problem index, with `versions` [B, S].
@@ -99,7 +99,7 @@ class Sampler:
         prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
         noise = torch.from_numpy(uniform).to(policy.device)
         sampling = tuple(model for model in self.models if model.changes_logits())
-        return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, sampling, ends)
+        return Request(prompt, prompt_mask, versions, segment_length, noise, length, self.stops, sampling, ends)
 
     def acting(self, buffer: PolicyBuffer) -> PolicyBuffer:
         """Return the buffer of versions that sample: under a mismatch model, copies."""

@@ -19,10 +19,10 @@ def batches(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the rows of each batch: of at most `parallel` versions at a time and `max_rows` rows, 0: any.
 
-    groups: rows of the same versions; versions [B, S]: those of all rows in each stretch.
+    groups: rows of the same versions; versions [B, S]: those of all rows in each segment.
     """
     part: list[NDArray[np.int64]] = []
-    acting: list[set[int]] = []  # versions of the part in each stretch
+    acting: list[set[int]] = []  # versions of the part in each segment
     for group in groups:
         sequence = versions[group[0]].tolist()
         with_group = [{*old, version} for old, version in zip(acting, sequence, strict=True)] if part else []
@@ -44,18 +44,18 @@ def _pieces(groups: list[NDArray[np.int64]], max_rows: int) -> Iterator[NDArray[
         yield np.concatenate([group[begin : begin + size] for group in groups])
 
 
-def join_stretches(
+def join_segments(
     spans: Sequence[tuple[int, int]], versions: NDArray[np.int64]
 ) -> list[tuple[int, int, NDArray[np.int64]]]:
-    """Return (first token, end, versions [B]) of stretches, given those of a request [B, S]; neighbours in which no row
+    """Return (first token, end, versions [B]) of segments, given those of a request [B, S]; neighbours in which no row
     changes its version are merged."""
-    stretches: list[tuple[int, int, NDArray[np.int64]]] = []
+    segments: list[tuple[int, int, NDArray[np.int64]]] = []
     for (first, last), column in zip(spans, versions.T, strict=True):
-        if stretches and np.array_equal(column, stretches[-1][2]):
-            stretches[-1] = stretches[-1][0], last, column
+        if segments and np.array_equal(column, segments[-1][2]):
+            segments[-1] = segments[-1][0], last, column
         else:
-            stretches.append((first, last, column))
-    return stretches
+            segments.append((first, last, column))
+    return segments
 
 
 def first_numbers_of(
@@ -63,7 +63,7 @@ def first_numbers_of(
 ) -> NDArray[np.int64]:
     """Return versions [B], each under its first number, and add new ones to `first_numbers`, by identity.
 
-    Actor processes number versions by stretch, and one that did not change needs no new cache.
+    Actor processes number versions by segment, and one that did not change needs no new cache.
     """
     numbers, position = np.unique(versions, return_inverse=True)
     for i, number in enumerate(numbers.tolist()):

@@ -61,7 +61,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PipelineRecord:
-    """Finished simulation. Arrays are over rows [n], stretches [m] or steps; times in seconds, NaN: did not happen."""
+    """Finished simulation. Arrays are over rows [n], segments [m] or steps; times in seconds, NaN: did not happen."""
 
     pipeline: Pipeline
     seed: int
@@ -79,9 +79,9 @@ class PipelineRecord:
     tokens: Ints  # decisions of the whole row
     done: Ints  # decisions so far
     # [m], ordered by row
-    stretch_row: Ints
-    stretch_version: Ints
-    stretch_end: Ints  # decisions of the row when the stretch ended
+    segment_row: Ints
+    segment_version: Ints
+    segment_end: Ints  # decisions of the row when the segment ended
     # [steps]
     step_start: Floats
     step_end: Floats
@@ -102,7 +102,7 @@ def record_of(
     length, finish_time = np.asarray(tokens[:n], np.int64), np.asarray(log.finish_time)[:n]
     done = np.where(np.isnan(finish_time), 0, length)
     done[list(partial)] = list(partial.values())
-    row, version, end = _stretches(log, done)
+    row, version, end = _segments(log, done)
     columns: dict[str, Any] = {name: np.asarray(getattr(log, name)) for name in COLUMNS}
     columns |= {name: np.asarray(getattr(log, name))[group_of] for name in GROUP_COLUMNS}
     return PipelineRecord(
@@ -110,17 +110,17 @@ def record_of(
         finish_time=finish_time,
         tokens=length,
         done=done,
-        stretch_row=row,
-        stretch_version=version,
-        stretch_end=end,
+        segment_row=row,
+        segment_version=version,
+        segment_end=end,
         **columns,
         reused=tuple(log.reused),
         **totals,
     )
 
 
-def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (row, version, end) of each stretch with at least one decision, ordered by row and end."""
+def _segments(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return (row, version, end) of each segment with at least one decision, ordered by row and end."""
     n = len(done)
     changes = np.array(log.weight_changes, np.int64).reshape(-1, 3)
     row = np.concatenate([np.arange(n), changes[:, 0]])
@@ -134,29 +134,29 @@ def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
     return row[nonempty], version[nonempty], end[nonempty]
 
 
-def stale_stretches(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return a mask [m] of the stretches that the trainer took but left out of the loss: those older than `max_lag`, or
-    with stale=drop_row all stretches of a row that has one."""
-    pipeline, row = record.pipeline, record.stretch_row
+def stale_segments(record: PipelineRecord) -> NDArray[np.bool_]:
+    """Return a mask [m] of the segments that the trainer took but left out of the loss: those older than `max_lag`, or
+    with stale=drop_row all segments of a row that has one."""
+    pipeline, row = record.pipeline, record.segment_row
     if pipeline.max_lag is None or pipeline.stale not in ("mask", "drop_row"):
         return np.zeros(len(row), dtype=np.bool_)
-    stale = (record.fate[row] == TRAINED) & (record.step[row] - record.stretch_version > pipeline.max_lag)
+    stale = (record.fate[row] == TRAINED) & (record.step[row] - record.segment_version > pipeline.max_lag)
     if pipeline.stale == "drop_row":
         stale = np.bincount(row[stale], minlength=len(record.slot))[row] > 0
     return np.asarray(stale, dtype=np.bool_)
 
 
 def trained_rows(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return a mask [n] of the rows with at least one stretch that was trained on."""
-    in_loss = np.bincount(record.stretch_row[~stale_stretches(record)], minlength=len(record.slot)) > 0
+    """Return a mask [n] of the rows with at least one segment that was trained on."""
+    in_loss = np.bincount(record.segment_row[~stale_segments(record)], minlength=len(record.slot)) > 0
     return np.asarray((record.fate == TRAINED) & in_loss, dtype=np.bool_)
 
 
-def stretch_lengths(record: PipelineRecord) -> Ints:
-    """Return the decisions of each stretch [m]."""
-    begin = np.append(0, record.stretch_end[:-1])
-    begin[np.append(True, record.stretch_row[1:] != record.stretch_row[:-1])] = 0
-    return np.asarray(record.stretch_end - begin)
+def segment_lengths(record: PipelineRecord) -> Ints:
+    """Return the decisions of each segment [m]."""
+    begin = np.append(0, record.segment_end[:-1])
+    begin[np.append(True, record.segment_row[1:] != record.segment_row[:-1])] = 0
+    return np.asarray(record.segment_end - begin)
 
 
 def end_times(record: PipelineRecord) -> Floats:

@@ -19,8 +19,8 @@ from .pipeline_event_log import (
     PipelineRecord,
     end_steps,
     end_times,
-    stale_stretches,
-    stretch_lengths,
+    segment_lengths,
+    stale_segments,
     trained_rows,
 )
 
@@ -34,10 +34,10 @@ def row_ledger(record: PipelineRecord, n: int) -> dict[str, dict[str, int]]:
     `masked`: taken by the trainer but left out of the loss. Raises `ArithmeticError` if a ledger does not balance,
     which would be an error of the simulation.
     """
-    length, inside = stretch_lengths(record), record.stretch_row < n
+    length, inside = segment_lengths(record), record.segment_row < n
     masks = {
         "rows": int((record.fate[:n] == TRAINED).sum() - trained_rows(record)[:n].sum()),
-        "decisions": int(length[stale_stretches(record) & inside].sum()),
+        "decisions": int(length[stale_segments(record) & inside].sum()),
     }
     ledgers = {"rows": {"generated": n}, "decisions": {"generated": int(length[inside].sum())}}
     for unit, weights in (("rows", None), ("decisions", record.done[:n])):
@@ -66,8 +66,8 @@ def schedule_of(record: PipelineRecord) -> Schedule:
     size = record.pipeline.group
     groups = len(record.slot) // size
     rows = slice(0, groups * size)
-    stretches = record.stretch_row < groups * size
-    row = record.stretch_row[stretches]
+    segments = record.segment_row < groups * size
+    row = record.segment_row[segments]
     actor, nth = _assign_actors(record)
     return Schedule(
         group=np.repeat(np.arange(groups), size),
@@ -76,9 +76,9 @@ def schedule_of(record: PipelineRecord) -> Schedule:
         phase=np.where(record.fate == TRAINED, record.step, NEVER)[rows],
         place=places(record)[rows],
         first=np.searchsorted(row, np.arange(groups * size + 1)),
-        version=record.stretch_version[stretches],
-        end=record.stretch_end[stretches],
-        kept=~stale_stretches(record)[stretches],
+        version=record.segment_version[segments],
+        end=record.segment_end[segments],
+        kept=~stale_segments(record)[segments],
         ledger=row_ledger(record, groups * size),
         finished=end_steps(record)[rows],
         left=record.exit_step[rows],
@@ -137,7 +137,7 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
     import pandas as pd
 
     n = len(record.slot)
-    first = np.searchsorted(record.stretch_row, np.arange(n))
+    first = np.searchsorted(record.segment_row, np.arange(n))
     trained = record.fate == TRAINED
     actor, nth = _assign_actors(record)
     return pd.DataFrame(
@@ -149,8 +149,8 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
             "fate": np.array(FATES)[record.fate],
             "phase": record.step,
             "place": places(record),
-            "versions": np.split(record.stretch_version, first[1:]),
-            "ends": np.split(record.stretch_end, first[1:]),
+            "versions": np.split(record.segment_version, first[1:]),
+            "ends": np.split(record.segment_end, first[1:]),
             "began_at": record.start_time,
             "made_at": record.finish_time,
             "queued_at": record.queue_time,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .event_simulation import simulate
-from .pipeline_event_log import PipelineRecord, stale_stretches, stretch_lengths, trained_rows
+from .pipeline_event_log import PipelineRecord, segment_lengths, stale_segments, trained_rows
 from .pipeline_rows import ledger
 from .pipeline_settings import Pipeline
 
@@ -66,27 +66,27 @@ def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
     """Return the lags of the rows after the warm-up: of the version that a row began with, of its oldest and of its
     newest version; and the parts of the first that arose before the queue and in it."""
     rows = rows_after_warm_up(record)
-    first = np.searchsorted(record.stretch_row, np.arange(len(rows)))
-    last = np.append(first[1:], len(record.stretch_row)) - 1
+    first = np.searchsorted(record.segment_row, np.arange(len(rows)))
+    last = np.append(first[1:], len(record.segment_row)) - 1
     step = record.step[rows]
     # a step that takes no time ends at the moment at which it takes a row
     at_queue = np.minimum(np.searchsorted(record.step_end, record.queue_time[rows], side="right"), step)
-    start = record.stretch_version[first][rows]
+    start = record.segment_version[first][rows]
     return {
         "start": (step - start).astype(float),
-        "oldest": (step - np.minimum.reduceat(record.stretch_version, first)[rows]).astype(float),
-        "newest": (step - record.stretch_version[last][rows]).astype(float),
+        "oldest": (step - np.minimum.reduceat(record.segment_version, first)[rows]).astype(float),
+        "newest": (step - record.segment_version[last][rows]).astype(float),
         "before_queue": (at_queue - start).astype(float),
         "in_queue": (step - at_queue).astype(float),
     }
 
 
 def histogram(record: PipelineRecord) -> dict[int, int]:
-    """Return {lag: decisions} over the stretches of the rows after the warm-up that are in the loss."""
-    row = record.stretch_row
-    in_loss = rows_after_warm_up(record)[row] & ~stale_stretches(record)
-    lag = (record.step[row] - record.stretch_version)[in_loss]
-    return {int(lag): int(n) for lag, n in enumerate(np.bincount(lag, stretch_lengths(record)[in_loss])) if n}
+    """Return {lag: decisions} over the segments of the rows after the warm-up that are in the loss."""
+    row = record.segment_row
+    in_loss = rows_after_warm_up(record)[row] & ~stale_segments(record)
+    lag = (record.step[row] - record.segment_version)[in_loss]
+    return {int(lag): int(n) for lag, n in enumerate(np.bincount(lag, segment_lengths(record)[in_loss])) if n}
 
 
 def lag_summary(record: PipelineRecord) -> dict[str, Any]:

@@ -62,13 +62,13 @@ def example_policy() -> tuple[CausalLM, PolicyBuffer]:
     return policy, buffer
 
 
-def example_request(rows: int = len(PROMPTS), stretches: int = 1, length: int = LENGTH, **changes: Any) -> Request:
+def example_request(rows: int = len(PROMPTS), segments: int = 1, length: int = LENGTH, **changes: Any) -> Request:
     """Return a request for completions of the example's prompts, in turn, by its versions, in turn."""
     policy, _ = example_policy()
     prompt, mask = pad_left([PROMPTS[i % len(PROMPTS)] for i in range(rows)], policy.pad, policy.device)
-    versions = (np.arange(rows)[:, None] + np.arange(stretches)) % VERSIONS
+    versions = (np.arange(rows)[:, None] + np.arange(segments)) % VERSIONS
     noise = torch.from_numpy(stream(0, "contract").random((rows, length), np.float32))
-    request = Request(prompt, mask, versions, -(-length // stretches), noise, length)
+    request = Request(prompt, mask, versions, -(-length // segments), noise, length)
     return replace(request, **changes)
 
 
@@ -80,8 +80,8 @@ def cases() -> dict[str, Request]:
         "completions of one token": example_request(length=1),
         "one prompt": example_request(rows=1),
         "greedy sampling": example_request(uniform=None),
-        "versions that change inside completions": example_request(stretches=4),
-        "stretches of unequal length": example_request(stretches=3, ends=(1, 6, LENGTH)),
+        "versions that change inside completions": example_request(segments=4),
+        "segments of unequal length": example_request(segments=3, ends=(1, 6, LENGTH)),
     }
 
 
@@ -142,8 +142,8 @@ def samples_from_its_versions(cls: type[Decoder]) -> None:
     """Tokens come from the whole distribution, at temperature 1, of the version requested for them, unless `trusted`
     says that no version alone has that distribution."""
     policy, _ = example_policy()
-    for stretches in (1, 4):
-        request = example_request(rows=ROWS, stretches=stretches)
+    for segments in (1, 4):
+        request = example_request(rows=ROWS, segments=segments)
         if cls(policy).trusted(request):
             continue
         decoded = _complete(cls, request)
@@ -167,7 +167,7 @@ def samples_from_its_versions(cls: type[Decoder]) -> None:
 def reports_log_probabilities_of_its_tokens(cls: type[Decoder]) -> None:
     """`logp` is near the log-probability of the token that was sampled, under the version requested for it."""
     policy, _ = example_policy()
-    request = example_request(rows=60, stretches=4)
+    request = example_request(rows=60, segments=4)
     if not cls.reports_logp or cls(policy).trusted(request):
         return
     decoded = _complete(cls, request)
@@ -196,7 +196,7 @@ def is_a_function_of_its_request(cls: type[Decoder]) -> None:
 
 def does_not_see_the_other_rows(cls: type[Decoder]) -> None:
     """A row's tokens are the same in another batch and another order."""
-    request = example_request(rows=12, stretches=4)
+    request = example_request(rows=12, segments=4)
     rows = np.array([7, 2, 5])
     index = torch.from_numpy(rows)
     assert request.uniform is not None

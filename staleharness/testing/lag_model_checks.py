@@ -69,7 +69,7 @@ def is_read_as_it_is_written(model: LagModel) -> None:
 
 
 def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
-    """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none older than `oldest`."""
+    """Whole numbers [slots, segments] in the buffer, not decreasing along a row, none older than `oldest`."""
     for at, draw, answer in draws_of(model):
         oldest, least = at.oldest(draw.phase), answer.versions.min()
         assert oldest <= least, (
@@ -149,7 +149,7 @@ def _deviation(probabilities: Mapping[int, float], assignments: Sequence[Assignm
 
 def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
     """Each phase has as many groups as are asked for, of versions that exist by then; rows of a group are side by side;
-    each actor's groups are counted from 0; stretches are in order, none beyond the end of its row."""
+    each actor's groups are counted from 0; segments are in order, none beyond the end of its row."""
     for demand, plan in schedules_of(model):
         assert len(plan) % demand.rows == 0, f"{len(plan)} rows are not whole groups of {demand.rows}"
         groups = plan.group.reshape(-1, demand.rows)
@@ -162,7 +162,7 @@ def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
         falls = (np.diff(plan.nth[order]) < 0) & (np.diff(plan.actor[order]) == 0)
         assert not falls.any(), "each actor's groups are counted in the order in which they begin"
         is_short = (plan.phase != NEVER) & (plan.lengths < demand.length)
-        assert not is_short.any(), f"a row that is trained on is whole: its last stretch ends at {demand.length}"
+        assert not is_short.any(), f"a row that is trained on is whole: its last segment ends at {demand.length}"
 
 
 LAG_CHECKS: tuple[LagCheck, ...] = (

@@ -105,16 +105,16 @@ class Lags:
 
 
 def rows_from_draw(
-    phase: int, versions: Ints, stretch: int, length: int, group_size: int = 1, first: int = 0
+    phase: int, versions: Ints, segment: int, length: int, group_size: int = 1, first: int = 0
 ) -> PhaseRows:
     """Return the rows of a phase that trains on all of them, with drawn versions.
 
     Slot i is actor `first` + i, which has generated a group in every earlier phase.
 
-    versions: [slots, stretches], of `stretch` decisions each; the last lasts to the end of the row at `length`.
+    versions: [slots, segments], of `segment` decisions each; the last lasts to the end of the row at `length`.
     group_size: rows of a slot's group.
     """
-    slots, stretches = versions.shape
+    slots, segments = versions.shape
     slot = np.repeat(np.arange(first, first + slots), group_size)
     n = len(slot)
     schedule = Schedule(
@@ -123,14 +123,14 @@ def rows_from_draw(
         nth=np.full(n, phase),
         phase=np.full(n, phase),
         place=slot,
-        first=np.arange(n + 1) * stretches,
+        first=np.arange(n + 1) * segments,
         version=np.repeat(versions, group_size, axis=0).ravel(),
-        end=np.tile(np.minimum(np.arange(1, stretches + 1) * stretch, length), n),
-        kept=np.ones(n * stretches, np.bool_),
+        end=np.tile(np.minimum(np.arange(1, segments + 1) * segment, length), n),
+        kept=np.ones(n * segments, np.bool_),
         ledger={},
     )
     all_rows = np.arange(n)
-    return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
+    return PhaseRows(schedule, [all_rows], all_rows, min(segment, length))
 
 
 def validate_assignment(model: LagModel, request: Draw, answer: object) -> Assignment:
@@ -147,16 +147,16 @@ def validate_assignment(model: LagModel, request: Draw, answer: object) -> Assig
 
 
 def _check_versions(model: LagModel, request: Draw, answer: Assignment) -> None:
-    title, phase, stretch = f"LAG={model.text}", request.phase, answer.every
-    if stretch is not None and (isinstance(stretch, bool) or not isinstance(stretch, int | np.integer) or stretch < 1):
+    title, phase, segment = f"LAG={model.text}", request.phase, answer.every
+    if segment is not None and (isinstance(segment, bool) or not isinstance(segment, int | np.integer) or segment < 1):
         raise UserError(
-            f"{title} assigned stretches of every={stretch!r} decisions; give a whole number above 0, or None"
+            f"{title} assigned segments of every={segment!r} decisions; give a whole number above 0, or None"
         )
     try:
         versions = np.asarray(answer.versions)
     except ValueError:
-        raise UserError(f"{title} assigned stretches of different numbers; give an array [slots, stretches]") from None
-    shape = (request.slots, 1 if stretch is None else -(-request.length // stretch))
+        raise UserError(f"{title} assigned segments of different numbers; give an array [slots, segments]") from None
+    shape = (request.slots, 1 if segment is None else -(-request.length // segment))
     if versions.shape != shape:
         raise UserError(
             f"{title} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
@@ -173,7 +173,7 @@ def _check_versions(model: LagModel, request: Draw, answer: Assignment) -> None:
         )
     if (np.diff(versions, axis=1) < 0).any():
         raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
-    if stretch is not None and not model.within_rows:
+    if segment is not None and not model.within_rows:
         raise UserError(f"{title} changes weights inside a row but does not declare within_rows = True")
 
 

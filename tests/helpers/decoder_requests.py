@@ -38,8 +38,8 @@ def request(
     versions: NDArray[np.int64],
     rows: slice = slice(None),
     uniform: Tensor | None = None,
-    stretch: int = LENGTH,
+    segment_length: int = LENGTH,
     stops: tuple[str, ...] = (),
 ) -> Request:
     prompt, mask = pad_left(PROMPTS[rows], policy.pad, policy.device)
-    return Request(prompt, mask, versions[rows], stretch, uniform, LENGTH, stops)
+    return Request(prompt, mask, versions[rows], segment_length, uniform, LENGTH, stops)

@@ -12,16 +12,16 @@ import pytest
 from staleharness.lag import LAGS, LagModel, cached_schedule
 from staleharness.rollout_schedule import NEVER, Demand, Schedule
 
-Stretches = Sequence[tuple[int, int, bool]]  # (version, end, kept) of each
+Segments = Sequence[tuple[int, int, bool]]  # (version, end, kept) of each
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group: who made it, the phase that trains on it or NEVER, and its stretches, the same in each row."""
+    """A group: who made it, the phase that trains on it or NEVER, and its segments, the same in each row."""
 
     actor: int
     phase: int
-    stretches: Stretches
+    segments: Segments
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def schedule(groups: Sequence[Group], rows: int, **changed: Any) -> Schedule:
             values = number, made.actor, nth, made.phase, NEVER if made.phase == NEVER else place
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
-            for v, e, k in made.stretches:
+            for v, e, k in made.segments:
                 version.append(v), end.append(e), kept.append(k)
             first.append(len(version))
     arrays = {name: np.array(column) for name, column in columns.items()}
-    stretches = {"version": np.array(version), "end": np.array(end), "kept": np.array(kept)}
-    ends = [made.stretches[-1][1] for made in groups for _ in range(rows)]
+    segments = {"version": np.array(version), "end": np.array(end), "kept": np.array(kept)}
+    ends = [made.segments[-1][1] for made in groups for _ in range(rows)]
     counts = {"rows": len(ends), "decisions": sum(ends)}
     ledger = {unit: {"generated": count, "trained": count} for unit, count in counts.items()}
-    return Schedule(**{**arrays, "first": np.array(first), **stretches, "ledger": ledger, **changed})
+    return Schedule(**{**arrays, "first": np.array(first), **segments, "ledger": ledger, **changed})
 
 
 def lock_step(demand: Demand, lag: int) -> Schedule:

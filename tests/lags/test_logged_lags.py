@@ -110,6 +110,6 @@ def test_rows_of_a_trace_count_once_each(tmp_path: Path) -> None:
     shares = parse_lag(f"log:{tmp_path / 'async.parquet'}", 60).probabilities(99, 60)
     mean = sum((99 - version) * p for version, p in shares.items())
     trained = made.step >= 0
-    first = made.stretch_version[np.searchsorted(made.stretch_row, np.arange(len(trained)))]
+    first = made.segment_version[np.searchsorted(made.segment_row, np.arange(len(trained)))]
     assert mean == pytest.approx((made.step - first)[trained].mean())
     assert mean == pytest.approx(row_lags(made)["start"].mean(), rel=0.3)

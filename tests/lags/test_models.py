@@ -296,7 +296,7 @@ def test_a_sync_restarts_the_draws_of_its_model() -> None:
 
 
 def test_in_flight_weights_become_newer_by_one_up_to_the_newest() -> None:
-    """Rows of ten tokens in stretches of four: three stretches, from any of the four versions 6 to 9."""
+    """Rows of ten tokens in segments of four: three segments, from any of the four versions 6 to 9."""
     answer = parse_lag("inflight:4", 4).assign(Draw(9, 200, 4, length=10, seed=0, key=(9,)))
     assert answer.every == 4
     rows = {tuple(row) for row in answer.versions.tolist()}

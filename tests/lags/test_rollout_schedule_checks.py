@@ -22,7 +22,7 @@ from staleharness.testing.check_runner import global_generators
 
 SMALL = Demand(phases=2, groups=2, rows=1, length=7, seed=0)
 PHASE, SLOT, EVEN = np.repeat([0, 1], 2), np.tile([0, 1], 2), np.arange(5)
-TWICE = {"first": np.arange(0, 10, 2), "version": np.repeat(PHASE, 2), "kept": np.ones(8, bool)}  # stretches a row
+TWICE = {"first": np.arange(0, 10, 2), "version": np.repeat(PHASE, 2), "kept": np.ones(8, bool)}  # segments a row
 LEDGER = {"rows": {"generated": 4, "trained": 4}, "decisions": {"generated": 28, "trained": 28}}
 AGAIN = {"finished": PHASE, "left": PHASE}
 MALFORMED: list[tuple[dict[str, Any], str]] = [
@@ -46,14 +46,14 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
     ({"ledger": LEDGER | {"rows": {"generated": 0, "lost": -1}}}, "counts rows as .*; give whole numbers, 0 or more"),
     ({"ledger": LEDGER | {"rows": {"generated": 5, "trained": 4}}}, "counts 5 rows as generated; its other .* to 4"),
     (dict.fromkeys(("group", "actor", "nth", "phase", "place"), EVEN[:0]) | {"first": EVEN[:1]}, "has no rows"),
-    ({"first": np.array([-1, 1, 2, 3, 4])}, "first goes from -1 to 4; give 0 to 4, the stretches"),
+    ({"first": np.array([-1, 1, 2, 3, 4])}, "first goes from -1 to 4; give 0 to 4, the segments"),
     ({"first": np.array([0, 1, 2, 3, 3])}, "first goes from 0 to 3; give 0 to 4"),
     ({"first": np.array([0, 1, 2, 3, 9])}, "first goes from 0 to 9; give 0 to 4"),
-    ({"first": np.array([0, 3, 2, 3, 4])}, "row 1 has no stretch: first goes from 3 to 2"),
-    ({"first": np.array([0, 1, 1, 3, 4])}, "row 1 has no stretch: first goes from 1 to 1"),
+    ({"first": np.array([0, 3, 2, 3, 4])}, "row 1 has no segment: first goes from 3 to 2"),
+    ({"first": np.array([0, 1, 1, 3, 4])}, "row 1 has no segment: first goes from 1 to 1"),
     (TWICE | {"version": np.array([0, 0, 0, 0, 1, 0, 1, 1]), "end": np.tile([3, 7], 4)}, "row 2 goes .* older version"),
-    (TWICE | {"end": np.tile([5, 3], 4)}, "row 0 has an empty stretch: one ends at 5, and the next at 3"),
-    (TWICE | {"end": np.tile([7, 7], 4)}, "row 0 has an empty stretch: one ends at 7, and the next at 7"),
+    (TWICE | {"end": np.tile([5, 3], 4)}, "row 0 has an empty segment: one ends at 5, and the next at 3"),
+    (TWICE | {"end": np.tile([7, 7], 4)}, "row 0 has an empty segment: one ends at 7, and the next at 7"),
     ({"version": np.array([0, 0, -1, 1])}, "row 2 has version=-1; give 0 or more"),
     ({"end": np.array([7, 7, 0, 7])}, "row 2 has end=0; give 1 to 7"),
     ({"end": np.array([7, 7, -3, 7])}, "row 2 has end=-3; give 0 or more"),
@@ -86,8 +86,8 @@ MALFORMED: list[tuple[dict[str, Any], str]] = [
 
 def plan_of(demand: Demand = SMALL, **changes: Any) -> Schedule:
     columns = {"group": EVEN[:4], "actor": SLOT, "nth": PHASE, "phase": PHASE, "place": SLOT, "first": EVEN}
-    stretches = {"version": PHASE, "end": np.full(4, 7), "kept": np.ones(4, bool), "ledger": LEDGER}
-    return make_schedule(lambda _: Schedule(**{**columns, **stretches, **changes}), demand, "LAG=plan")
+    segments = {"version": PHASE, "end": np.full(4, 7), "kept": np.ones(4, bool), "ledger": LEDGER}
+    return make_schedule(lambda _: Schedule(**{**columns, **segments, **changes}), demand, "LAG=plan")
 
 
 @pytest.mark.parametrize(("changes", "words"), MALFORMED)
@@ -174,7 +174,7 @@ def cuts_rows(demand: Demand) -> Schedule:
         (draws_globally, "a global random generator moved"),
         (repeats_numbers, "actor 0 has several groups with nth = 0"),
         (counts_backwards, "each actor's groups are counted in the order in which they begin"),
-        (cuts_rows, "a row that is trained on is whole: its last stretch ends at 7"),
+        (cuts_rows, "a row that is trained on is whole: its last segment ends at 7"),
         (lambda demand: replace(lock_step(demand, 1), apart=-3), "apart=-3 of the schedule"),
     ],
 )

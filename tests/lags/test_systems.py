@@ -301,12 +301,12 @@ def test_a_partial_rollout_is_cut_at_every_sync() -> None:
     plan = schedule_of("partial")
     trained = plan.phase != NEVER
     assert (plan.phase == plan.newest)[trained].all()
-    stretches = np.diff(plan.first)
-    assert (stretches == plan.newest - plan.oldest + 1)[trained].all(), "a stretch for each version in between"
+    segments = np.diff(plan.first)
+    assert (segments == plan.newest - plan.oldest + 1)[trained].all(), "a segment for each version in between"
     assert lags(plan, 30).mean() == pytest.approx(1, abs=0.05)
     assert (lags(schedule_of("partial[oversample=1]")) == 0).all()
     masked = schedule_of("partial[mask=true]")
-    row = np.repeat(np.arange(len(masked)), stretches)
+    row = np.repeat(np.arange(len(masked)), segments)
     expected = (masked.version == masked.phase[row]) | ~trained[row]
     np.testing.assert_array_equal(masked.kept, expected)
 

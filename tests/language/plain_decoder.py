@@ -29,7 +29,7 @@ class PlainDecoder(Decoder):
         tokens: list[int] = []
         logps: list[float] = []
         for t in range(request.length):
-            version = buffer[int(request.versions[i, t // request.stretch])]
+            version = buffer[int(request.versions[i, t // request.segment_length])]
             ids = torch.tensor([prompt + tokens])
             with self.policy.acting([version], np.zeros(1, dtype=np.int64)) as forward:
                 logits = forward(ids, torch.ones_like(ids), torch.arange(ids.shape[1])[None], None, 1)[0, -1]

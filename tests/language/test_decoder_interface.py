@@ -44,10 +44,10 @@ def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str,
     actor = policy(versions=kind)
     buffer, uniform = versions_of(actor, 3), None if greedy else noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])
-    free = make_decoder("plain", actor).complete(request(actor, versions, uniform=uniform, stretch=3), buffer)
+    free = make_decoder("plain", actor).complete(request(actor, versions, uniform=uniform, segment_length=3), buffer)
     row = int(free.mask.sum(1).argmax())
     stop = actor.tokenizer.decode(free.token[row, 2:4].tolist())
-    asked = request(actor, versions, uniform=uniform, stretch=3, stops=(stop,))
+    asked = request(actor, versions, uniform=uniform, segment_length=3, stops=(stop,))
     wanted, found = (make_decoder(by, actor).complete(asked, buffer) for by in ("plain", name))
     assert not torch.equal(wanted.ended, free.ended) or wanted.mask.sum() < free.mask.sum()  # it did stop
     for field in ("token", "mask", "ended", "version"):
@@ -150,7 +150,7 @@ def test_an_answer_that_is_not_decoded_is_refused_in_one_line(policy: Policies) 
 
 def test_a_version_that_another_token_had_is_refused(policy: Policies) -> None:
     actor, versions = policy(), np.array([[0, 1, 2, 2]] * 8)
-    asked, buffer = request(actor, versions, uniform=noise(), stretch=3), versions_of(actor, 3)
+    asked, buffer = request(actor, versions, uniform=noise(), segment_length=3), versions_of(actor, 3)
     assert spoilt()(actor).complete(asked, buffer).version[0, :4].tolist() == [0, 0, 0, 1]
     with pytest.raises(UserError, match="a token of version 2, which was not requested for it"):
         spoilt(version=lambda d: d.version.clamp(min=2))(actor).complete(asked, buffer)

@@ -20,7 +20,7 @@ from staleharness.language.in_process_decoders import make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.sampler import behaviour_logp, teacher_force
-from staleharness.language.version_groups import join_stretches
+from staleharness.language.version_groups import join_segments
 from staleharness.training.policy_buffer import PolicyBuffer
 
 DECODER = "transformers"
@@ -155,7 +155,7 @@ def test_in_flight_updates_leave_each_token_its_version(policy: Policies, kind: 
     actor = policy(versions=kind, kv_cache=kv_cache)
     buffer, uniform = versions_of(actor, 3), 0.5 * noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
-    decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform, stretch=3)
+    decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform, segment_length=3)
     found = decoder.complete(asked, buffer)
     assert torch.equal(found.version, torch.from_numpy(versions.repeat(3, 1)[:, : found.token.shape[1]]))
     scored = teacher_force(decoder, asked, found, buffer).logp
@@ -198,14 +198,14 @@ def test_a_stop_string_ends_a_completion_after_its_last_token(policy: Policies) 
 
 
 @pytest.mark.parametrize(
-    ("kv_cache", "stretch", "trusted"), [("keep", 5, True), ("keep", LENGTH, False), ("recompute", 5, False)]
+    ("kv_cache", "segment", "trusted"), [("keep", 5, True), ("keep", LENGTH, False), ("recompute", 5, False)]
 )
 def test_own_logp_counts_only_where_no_version_alone_sampled(
-    policy: Policies, kv_cache: str, stretch: int, trusted: bool
+    policy: Policies, kv_cache: str, segment: int, trusted: bool
 ) -> None:
     actor = policy(kv_cache=kv_cache, lag="inflight:5", capacity=2)
-    versions = np.zeros((8, LENGTH // stretch), dtype=np.int64)
-    asked = request(actor, versions, uniform=noise(), stretch=stretch)
+    versions = np.zeros((8, LENGTH // segment), dtype=np.int64)
+    asked = request(actor, versions, uniform=noise(), segment_length=segment)
     assert make_decoder(DECODER, actor).trusted(asked) is trusted
 
 
@@ -222,11 +222,11 @@ def test_rows_whose_versions_change_do_not_depend_on_each_other(
     buffer, uniform = versions_of(actor, 4), noise()
     versions = np.sort(np.random.default_rng(3).integers(0, 4, (8, LENGTH)), axis=1)
     versions[5] = versions[5][::-1]  # an earlier version may follow a later one
-    whole = sample(actor, buffer, versions, uniform=uniform, stretch=1, stops=stops)
+    whole = sample(actor, buffer, versions, uniform=uniform, segment_length=1, stops=stops)
     ends = set()
     for row in range(8):
         one = slice(row, row + 1)
-        found = sample(actor, buffer, versions, rows=one, uniform=uniform[one], stretch=1, stops=stops)
+        found = sample(actor, buffer, versions, rows=one, uniform=uniform[one], segment_length=1, stops=stops)
         width = found.token.shape[1]
         assert torch.equal(whole.token[one, :width], found.token)
         assert torch.equal(whole.mask[one, :width], found.mask) and not whole.mask[row, width:].any()
@@ -251,7 +251,7 @@ def test_rows_are_read_again_only_where_their_version_changes(
 
     monkeypatch.setattr(FusedForward, "__call__", count)
     monkeypatch.setattr(actor, "end", ())  # every row is as long as may be
-    sample(actor, buffer, versions, uniform=noise(), stretch=1)
+    sample(actor, buffer, versions, uniform=noise(), segment_length=1)
     rows_read = sum(rows for rows, tokens in passes if tokens == 3)  # token −1 and the two that are there
     assert rows_read >= 4 and sum(rows for rows, tokens in passes if tokens == 8) >= 4
     steps = [rows for rows, tokens in passes if tokens == 1]
@@ -260,9 +260,9 @@ def test_rows_are_read_again_only_where_their_version_changes(
     assert sum(steps) + rows_read + 4 <= 8 * LENGTH + 16
 
 
-def test_stretches_without_a_change_are_one() -> None:
+def test_segments_without_a_change_are_one() -> None:
     versions = np.array([[0, 0, 1, 1, 1], [2, 2, 2, 2, 3]])
-    merged = join_stretches([(0, 2), (2, 4), (4, 6), (6, 7), (7, 9)], versions)
+    merged = join_segments([(0, 2), (2, 4), (4, 6), (6, 7), (7, 9)], versions)
     assert [(first, last, column.tolist()) for first, last, column in merged] == [
         (0, 4, [0, 2]),
         (4, 7, [1, 2]),
@@ -274,8 +274,8 @@ def test_models_without_a_fused_pass_sample_the_same_tokens(policy: Policies) ->
     actor = policy()
     buffer, uniform = versions_of(actor, 3), noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
-    fused = sample(actor, buffer, versions, uniform=uniform, stretch=3)
+    fused = sample(actor, buffer, versions, uniform=uniform, segment_length=3)
     actor.fuses = False
-    plain = sample(actor, buffer, versions, uniform=uniform, stretch=3)
+    plain = sample(actor, buffer, versions, uniform=uniform, segment_length=3)
     assert torch.equal(plain.token, fused.token) and torch.equal(plain.ended, fused.ended)
     torch.testing.assert_close(plain.logp, fused.logp, atol=1e-5, rtol=1e-5)

@@ -94,8 +94,8 @@ def test_a_replay_draws_what_the_actors_of_its_trace_drew(
     """From the global generators, of which a plugin's decoder or grader may draw."""
 
     def answer(demand: Demand) -> Schedule:
-        stretches = [(0, demand.length, True)]
-        groups = [Group(actor, phase, stretches) for actor, phase in ((1, 0), (0, 0), (1, 1), (0, 1))]
+        segments = [(0, demand.length, True)]
+        groups = [Group(actor, phase, segments) for actor, phase in ((1, 0), (0, 0), (1, 1), (0, 1))]
         return schedule(groups, demand.rows, apart=demand.length)
 
     given_schedule(answer)

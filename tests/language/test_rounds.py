@@ -41,7 +41,7 @@ def grades_seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_a_round_is_its_streams_its_versions_and_its_problems(
     spec: Specs, grades_seen: list[tuple[str, str]], lag: str, kv_cache: str
 ) -> None:
-    """One number per (phase, prompt, completion, token); one version per prompt, or per stretch of it."""
+    """One number per (phase, prompt, completion, token); one version per prompt, or per segment of it."""
     asked = spec(capacity=3, steps=6, lag=lag, kv_cache=kv_cache, minibatches=2, seed=2)
     simulation = simulation_of(asked)
     policy, prompts, groups = simulation.policy, simulation.generator.sampler.prompts, 2 * PROMPTS

@@ -61,11 +61,11 @@ def prompts(actor: CausalLM, count: int) -> list[list[int]]:
 
 
 def make_request(
-    actor: CausalLM, tokens: list[list[int]], versions: list[list[int]], stretch: int = LENGTH, greedy: bool = False
+    actor: CausalLM, tokens: list[list[int]], versions: list[list[int]], segment: int = LENGTH, greedy: bool = False
 ) -> Request:
     prompt, mask = pad_left(tokens, actor.pad, actor.device)
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(tokens), LENGTH), np.float32))
-    return Request(prompt, mask, np.array(versions), stretch, None if greedy else uniform, LENGTH)
+    return Request(prompt, mask, np.array(versions), segment, None if greedy else uniform, LENGTH)
 
 
 def buffer_of(actor: CausalLM, weights: dict[str, Tensor], count: int) -> PolicyBuffer:
@@ -127,12 +127,12 @@ def test_log_probabilities_are_those_of_a_plain_pass(
 ) -> None:
     """Log-probabilities that a run records, and those that the decoder sampled from."""
     count = 1 if way == "K=1" else 4
-    buffer, stretch = buffer_of(actor, weights, count), LENGTH
+    buffer, segment = buffer_of(actor, weights, count), LENGTH
     versions = [[row % count] for row in range(ROWS)]
     if way == "in flight":
-        stretch, versions = LENGTH // 4, [[0, 1, 2, 3]] * (ROWS // 2) + [[2, 2, 3, 3]] * (ROWS // 2)
+        segment, versions = LENGTH // 4, [[0, 1, 2, 3]] * (ROWS // 2) + [[2, 2, 3, 3]] * (ROWS // 2)
     tokens = prompts(actor, ROWS)
-    request = make_request(actor, tokens, versions, stretch)
+    request = make_request(actor, tokens, versions, segment)
     decoder = make_decoder(name, actor)
     found = decoder.complete(request, buffer)
     for scored in (found.logp, teacher_force(decoder, request, found, buffer).logp):

@@ -78,7 +78,7 @@ def test_parallel_versions_complete_like_each_alone(
 @pytest.mark.parametrize("room", [0, 2, 3])
 def test_in_flight_updates_agree_with_the_growing_cache(policy: Policies, looks: int, kv_cache: str, room: int) -> None:
     plain, uniform = policy(kv_cache=kv_cache), 0.5 * noise()
-    buffer, asked = versions_of(plain, 3), {"uniform": uniform, "stretch": 3}
+    buffer, asked = versions_of(plain, 3), {"uniform": uniform, "segment_length": 3}
     actor = in_place(policy(kv_cache=kv_cache), room)
     assert_same(sample(actor, buffer, IN_FLIGHT, **asked), sample(plain, buffer, IN_FLIGHT, **asked))
 
@@ -125,7 +125,7 @@ def test_batches_respect_parallel_versions_and_rows() -> None:
         assert sorted(np.concatenate(found).tolist()) == list(range(9))
 
 
-def test_batches_count_the_versions_of_each_stretch() -> None:
+def test_batches_count_the_versions_of_each_segment() -> None:
     """Four sequences of versions, of which two versions act at a time at most."""
     versions = np.array([[0, 1], [0, 2], [1, 1], [1, 2]])
     groups = list(np.arange(4)[:, None])

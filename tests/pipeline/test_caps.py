@@ -38,7 +38,7 @@ def test_token_lag_is_one_number_in_every_place() -> None:
     record = simulate(pipeline)
     lags = summary(record)["lag"]
     late = (record.step >= record.warm) & (record.fate == TRAINED)
-    first = record.stretch_version[np.searchsorted(record.stretch_row, np.arange(len(late)))]
+    first = record.segment_version[np.searchsorted(record.segment_row, np.arange(len(late)))]
     lag, length = (record.step - first)[late], record.tokens[late]
     assert lags["start_mean"] == pytest.approx(lag.mean())
     assert lags["token_weighted_mean"] == pytest.approx((lag * length).sum() / length.sum())

@@ -226,8 +226,8 @@ def test_batches_in_submission_order_equal_a_recursion(unit: int, name: str, lag
             environment=APART,
         )  # type: ignore[arg-type]
     )
-    first = np.searchsorted(record.stretch_row, np.arange(100 * 64))
-    lags = (record.step[: 100 * 64] - record.stretch_version[first]).reshape(100, 64)
+    first = np.searchsorted(record.segment_row, np.arange(100 * 64))
+    lags = (record.step[: 100 * 64] - record.segment_version[first]).reshape(100, 64)
     np.testing.assert_array_equal(lags, batch_times(unit, lag, cv, in_order=True, steps=100)[0])
 
 

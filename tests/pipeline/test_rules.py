@@ -16,7 +16,7 @@ from summaries import summary_of
 
 from staleharness.errors import UserError
 from staleharness.pipeline.event_simulation import StarvationError, simulate
-from staleharness.pipeline.pipeline_event_log import FATES, PipelineRecord, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_event_log import FATES, PipelineRecord, segment_lengths, stale_segments
 from staleharness.pipeline.pipeline_rows import ledger
 from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags, summary
@@ -30,8 +30,8 @@ NEWEST |= {"capacity": 1.0, "full": "drop_oldest"}  # rows of one second, of whi
 
 
 def starts(record: PipelineRecord) -> np.ndarray[Any, Any]:
-    first = np.searchsorted(record.stretch_row, np.arange(len(record.slot)))
-    return record.stretch_version[first]
+    first = np.searchsorted(record.segment_row, np.arange(len(record.slot)))
+    return record.segment_version[first]
 
 
 def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
@@ -96,7 +96,7 @@ def test_a_trainer_that_takes_no_time_leaves_nothing_in_the_queue() -> None:
 def test_settings_and_seed_say_everything() -> None:
     pipeline = preset("in-flight", {"steps": 30, "worker_mtbf": 200.0})
     one, same, other = simulate(pipeline, 3), simulate(pipeline, 3), simulate(pipeline, 4)
-    for name in ("start_time", "finish_time", "step", "stretch_version", "stretch_end"):
+    for name in ("start_time", "finish_time", "step", "segment_version", "segment_end"):
         np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
     assert not np.array_equal(one.start_time[:500], other.start_time[:500])
 
@@ -150,14 +150,14 @@ def test_ledgers_close_and_time_goes_forward_at_any_setting(given_: dict[str, An
     assert (record.queue_time[trained] >= record.finish_time[trained]).all()
     assert (record.step_start[record.step[trained]] >= record.queue_time[trained]).all()
     assert np.bincount(record.step[trained]).tolist() == [16] * 25
-    assert (stretch_lengths(record) >= 0).all()
-    within = np.diff(record.stretch_row) == 0
-    assert (np.diff(record.stretch_version)[within] >= 0).all()
-    row = record.stretch_row
-    assert (record.stretch_version <= record.step[row])[trained[row]].all()
+    assert (segment_lengths(record) >= 0).all()
+    within = np.diff(record.segment_row) == 0
+    assert (np.diff(record.segment_version)[within] >= 0).all()
+    row = record.segment_row
+    assert (record.segment_version <= record.step[row])[trained[row]].all()
     if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
-        lag = record.step[record.stretch_row] - record.stretch_version
-        kept = trained[record.stretch_row] & ~stale_stretches(record)
+        lag = record.step[record.segment_row] - record.segment_version
+        kept = trained[record.segment_row] & ~stale_segments(record)
         assert (lag[kept] <= given_["max_lag"]).all()
     try:
         found = summary(record)
@@ -284,8 +284,8 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
     record = simulate(asked, 0)
     groups = len(record.start_time) // 4
     began = record.start_time[: 4 * groups].reshape(-1, 4)
-    first = np.searchsorted(record.stretch_row, np.arange(4 * groups))
-    oldest = record.stretch_version[first].reshape(-1, 4).min(1)
+    first = np.searchsorted(record.segment_row, np.arange(4 * groups))
+    oldest = record.segment_version[first].reshape(-1, 4).min(1)
     due = np.append(record.step_end, [np.inf] * 3)[oldest + 2]
     made = record.finish_time[: 4 * groups].reshape(-1, 4)
     stopped = record.abort_time[: 4 * groups : 4]
@@ -327,8 +327,8 @@ def test_a_regenerated_row_has_new_weights_only() -> None:
     times: dict[str, Any] = {"token_seconds": 0.1, "train_seconds": 5.0, "worker_mtbf": 150.0, "worker_restart": 20.0}
     record = simulate(Pipeline(in_flight="switch", blocking=False, steps=100, **rows, **times))
     assert record.lost > 1000
-    along = record.stretch_row[1:] == record.stretch_row[:-1]
-    assert (np.diff(record.stretch_version)[along] > 0).all()
+    along = record.segment_row[1:] == record.segment_row[:-1]
+    assert (np.diff(record.segment_version)[along] > 0).all()
     made = ~np.isnan(record.finish_time)
     known = np.searchsorted(record.step_end, record.start_time, side="right")
     np.testing.assert_array_equal(starts(record)[made], known[made])
@@ -342,8 +342,8 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     times = {"token_seconds": 1.0, "recompute_seconds": 0.5, "train_seconds": 1.0}
     record = simulate(Pipeline(steps=200, **ONE_ROW, **failures, **times))
     trained = record.fate == TRAINED
-    takes, parts = (record.finish_time - record.start_time)[trained], np.bincount(record.stretch_row)[trained]
-    first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
+    takes, parts = (record.finish_time - record.start_time)[trained], np.bincount(record.segment_row)[trained]
+    first = record.segment_end[np.searchsorted(record.segment_row, np.flatnonzero(trained))]
     late = (takes - 130.0 - 0.5 * first)[parts == 2]
     assert (late >= 0.0).all() and (late < 1.0).sum() > 30 and not ((late >= 1.0) & (late < 30.0)).any()
 

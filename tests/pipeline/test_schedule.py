@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_event_log import PipelineRecord, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_event_log import PipelineRecord, segment_lengths, stale_segments
 from staleharness.pipeline.pipeline_rows import ledger, schedule_of
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags
@@ -63,14 +63,14 @@ def test_masked_decisions_are_in_their_phase_but_not_in_the_loss(stale: Any) -> 
     free = simulate(Pipeline(**settings))
     record = simulate(Pipeline(**settings, max_lag=3, stale=stale))
     np.testing.assert_array_equal(record.step, free.step)  # a mask changes nothing in time
-    hidden, row = stale_stretches(record), record.stretch_row
-    old = (record.step[row] >= 0) & (record.step[row] - record.stretch_version > 3)
+    hidden, row = stale_segments(record), record.segment_row
+    old = (record.step[row] >= 0) & (record.step[row] - record.segment_version > 3)
     assert 0 < old.sum() < len(old)
     expected = old if stale == "mask" else np.isin(row, row[old])
     np.testing.assert_array_equal(hidden, expected)
     np.testing.assert_array_equal(schedule_of(record).kept, ~hidden[row < len(schedule_of(record))])
     accounts = ledger(record)
-    assert accounts["tokens"]["masked"] == stretch_lengths(record)[hidden].sum() > 0
+    assert accounts["tokens"]["masked"] == segment_lengths(record)[hidden].sum() > 0
     assert accounts["rows"]["masked"] + accounts["rows"]["trained"] == 60 * 64
     whole = np.bincount(row, ~hidden, len(record.slot)) == 0
     assert accounts["rows"]["masked"] == whole.sum()

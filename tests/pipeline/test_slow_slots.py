@@ -109,12 +109,12 @@ def test_weights_change_inside_slow_rows_where_they_are() -> None:
     """Steps of 2.2 seconds, rows of 3 at an even pace: a version that comes s seconds into a row finds 100 s / 3 of its
     decisions made."""
     record = simulate(pipeline(in_flight="switch", slow=1.0))
-    first = np.searchsorted(record.stretch_row, np.arange(len(record.slot)))
-    cut = np.setdiff1d(np.arange(len(record.stretch_row)), first)
-    row = record.stretch_row[cut]
-    came = np.array(record.step_end)[record.stretch_version[cut] - 1]
+    first = np.searchsorted(record.segment_row, np.arange(len(record.slot)))
+    cut = np.setdiff1d(np.arange(len(record.segment_row)), first)
+    row = record.segment_row[cut]
+    came = np.array(record.step_end)[record.segment_version[cut] - 1]
     made = (came - record.start_time[row]) / 3 * 100
-    np.testing.assert_allclose(record.stretch_end[cut - 1], np.floor(made), atol=1.01)
+    np.testing.assert_allclose(record.segment_end[cut - 1], np.floor(made), atol=1.01)
     assert len(cut) > 100
 
 

@@ -122,7 +122,7 @@ def _backwards(rows: pd.DataFrame) -> pd.DataFrame:
         (_hole, "has a hole: no row was trained in phase 7"),
         (_future, "row 0: .* a version from the future"),
         (_unequal, "row 1: 1 versions and 0 ends"),
-        (_backwards, "versions decrease, or a stretch is empty"),
+        (_backwards, "versions decrease, or a segment is empty"),
     ],
 )
 def test_a_trace_that_cannot_be(

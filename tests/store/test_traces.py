@@ -227,10 +227,10 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "a version that is absent": (lambda: _replace(versions=[[None], *[[0]] * 5]), "column versions: 1 rows without it"),
     "a phase far off": (lambda: _replace(phase=[0, 0, 1, 1, 10**12, 2]), "no row was trained in phase 3"),
     "a fate that there is not": (lambda: _replace(fate=["trained"] * 5 + ["eaten"]), "fate 'eaten' is not one"),
-    "a row of nothing": (lambda: _replace(ends=[[8]] * 5 + [[0]]), "row 5: .* a stretch is empty"),
+    "a row of nothing": (lambda: _replace(ends=[[8]] * 5 + [[0]]), "row 5: .* a segment is empty"),
     "a row of less than nothing": (
         lambda: _replace(ends=[[8]] * 5 + [[-8]], phase=[0, 0, 1, 1, 2, -1]),
-        "row 5: .* a stretch is empty",
+        "row 5: .* a segment is empty",
     ),
     "a header without a bottom": (lambda: _with_header(b"[" * 100_000), "is not a trace"),
     "times that are text": (lambda: _replace(made_at=["x"] * 6), "column made_at: .* in place of seconds"),

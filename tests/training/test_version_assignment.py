@@ -92,10 +92,10 @@ def test_probabilities_and_oldest_are_for_the_buffer_of_the_run() -> None:
         ({"ledger": {"dropped": -1}}, "counts -1 rows as 'dropped'; give a whole number, not below 0"),
         ({"ledger": {"dropped": 0.5}}, "counts 0.5 rows as 'dropped'"),
         ({"ledger": None}, "has the ledger None; give a dict of counts"),
-        ({"every": 0}, "stretches of every=0 decisions; give a whole number above 0, or None"),
-        ({"every": 2.5}, "stretches of every=2.5 decisions"),
-        ({"every": True}, "stretches of every=True decisions"),
-        ({"versions": [[8, 9], [9]]}, "stretches of different numbers"),
+        ({"every": 0}, "segments of every=0 decisions; give a whole number above 0, or None"),
+        ({"every": 2.5}, "segments of every=2.5 decisions"),
+        ({"every": True}, "segments of every=True decisions"),
+        ({"versions": [[8, 9], [9]]}, "segments of different numbers"),
     ],
 )
 def test_an_impossible_answer_is_one_line(
