@@ -179,8 +179,7 @@ class ControlLearner(Learner[ControlData, ControlMinibatch]):
     def _policy_loss(
         self, minibatch: ControlMinibatch, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
     ) -> tuple[Decisions, PolicyLoss, Tensor | None]:
-        """The method's loss and its gradient [N] with respect to log π (None: it does not depend on it); gradients with
-        respect to mean and log σ stay with these tensors."""
+        """The loss and its gradient [N] with respect to log π, or None; those of mean and log σ stay with these tensors."""
         if self.compiled_loss is not None:
             decisions = self._decisions(minibatch, now, advantage, mask)
             if (outputs := self.compiled_loss(decisions)) is not None:
@@ -225,8 +224,7 @@ class ControlLearner(Learner[ControlData, ControlMinibatch]):
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
     def _targets_of(self, minibatch: ControlMinibatch, now: Evaluation) -> Targets:
-        """Advantages as used in the loss and value targets [B, T] of a minibatch, recomputed where the method realigns
-        at every step."""
+        """Advantages, normalised, and value targets [B, T] of a minibatch; recomputed with `realign_every=step`."""
         if self.algorithm.realign_every != "step":
             return Targets(minibatch.fixed.advantage, minibatch.fixed.value_target)
         shape = minibatch.decision.shape
