@@ -179,7 +179,7 @@ class ControlLearner(Learner[ControlData, ControlMinibatch]):
     def _policy_loss(
         self, minibatch: ControlMinibatch, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
     ) -> tuple[Decisions, PolicyLoss, Tensor | None]:
-        """The loss and its gradient [N] with respect to log π, or None; those of mean and log σ stay with these tensors."""
+        """The loss and its gradient [N] with respect to log π, or None; mean and log σ keep their own in `grad`."""
         if self.compiled_loss is not None:
             decisions = self._decisions(minibatch, now, advantage, mask)
             if (outputs := self.compiled_loss(decisions)) is not None:
