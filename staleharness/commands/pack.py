@@ -16,7 +16,7 @@ class Command:
     source: Annotated[str, Help("OUT")]
     """Folder with results."""
     to: Annotated[str, Help("TO")]
-    """Folder for the bundle; a bundle already there is replaced, unless runs would be lost."""
+    """Folder for the bundle; a bundle already there is replaced, unless runs or numbers would be lost."""
     spec: Annotated[str | None, Help("FILE.toml", "all runs")] = None
     """Study whose runs to pack."""
     code: Annotated[str | None, Help("DIGEST", "all runs")] = None

@@ -18,6 +18,7 @@ from shlex import quote
 from typing import Any
 
 from ..base import __version__
+from ..base.console_log import LOGGER
 from ..base.files import (
     atomic_write,
     backup_path,
@@ -31,7 +32,7 @@ from ..base.files import (
 )
 from ..base.parsing import user_path
 from ..base.plugins import builtin_folder
-from ..base.text_formatting import plural
+from ..base.text_formatting import listing, plural
 from ..errors import UserError, nearest
 from ..study import SweepRequest, read_study
 from ..trace import read_trace
@@ -95,11 +96,10 @@ def pack(
             raise UserError(f"--code={code}: {source} holds no run of it; {nearest(code, codes)}")
     if not runs:
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
-    _check_target(store, target, {run.id for run in runs})
+    _check_target(store, target, _checksums(runs))
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs, target)
-    rows = _rows(runs, traces, target, protocol_of)
-    same_runs = _same_runs(target, rows)
+    same_runs = _same_runs(target, rows := _rows(runs, traces, target, protocol_of))
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
             tables = () if same_runs else itertools.chain(FILES, *parts(target))
@@ -124,10 +124,8 @@ def pack(
             command = command or read_json(target / "manifest.json").get("command", "")
         _write_bundle_manifest(new, target, runs, traces.files, command or command_of(runs))
         replace_folder(new, target)
-    names_of_tables = itertools.chain(*parts(target))
-    size, trace_size = (
-        sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces.files)
-    )
+    tables = itertools.chain(*parts(target))
+    size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (tables, traces.files))
     also = f", and {len(traces.files)} traces, {trace_size / 1e6:.1f} MB" if traces.files else ""
     policies = sum((run.path / POLICY).is_file() or (run.path / MODEL).is_dir() for run in runs)
     also += f"; policies are left out ({policies} runs have one)" if policies else ""
@@ -141,7 +139,7 @@ def _study_path(path: Path) -> str:
     return str("experiments" / path.resolve().relative_to(folder) if inside else path)
 
 
-def _check_target(source: Store, target: Path, run_ids: set[str]) -> None:
+def _check_target(source: Store, target: Path, checksums: Mapping[str, str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"TO={target} cannot be created: {existing} is a file; give a folder")
@@ -150,13 +148,15 @@ def _check_target(source: Store, target: Path, run_ids: set[str]) -> None:
         if not is_packed(target) or source.root.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
         check_readable(target, f"TO={target}")  # of another version: it may say more than this one can write
-        if lost := read_ids(target) - run_ids:
+        if lost := read_ids(target) - set(checksums):
             if lost <= {run.id for run in source.read_all()}:
                 reason, remedy = "the study does not ask for", "give another folder"
             else:
                 reason, remedy = f"{source.root} lacks", "unpack it first, or give another folder"
             runs = plural(len(lost), "run")
             raise UserError(f"TO={target} holds {runs} that {reason} and that would be lost; {remedy}")
+        if changed := _different(checksums, _checksums(Store(target).read_all())):
+            raise UserError(f"TO={target} holds other numbers of {changed}, which would be lost; give another folder")
 
 
 def _write_bundle_manifest(
@@ -228,7 +228,7 @@ def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def _same_runs(target: Path, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Return the ids of a bundle's runs if all have these rows, and none if one is now a different run. The digest of a
+    """Return the ids of a bundle's runs if all have these rows, and none if the record of one changed. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
     bundle_rows = [row for runs_file, *_ in parts(target) for row in arrow_table(target / runs_file).to_pylist()]
     equal = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))
@@ -258,26 +258,32 @@ def _write_table(path: Path, table: Any) -> None:
 
 
 def unpack(source: str, to: str) -> str:
-    """Write the runs of a bundle into a results folder, each under its id; existing runs stay. Return a summary.
-
-    Raises `UserError`.
-    """
+    """Write the runs of a bundle into a results folder, each under its id; existing runs stay. Return a summary. Raises
+    `UserError`."""
     root, store = user_path(source), Store(to)
     if not is_packed(root):
         raise UserError(f"{source} is not a bundle; `staleharness pack` makes one")
     check_readable(root, f"BUNDLE={source}")
     runs = Store(source).read_all()
     store.open_for_writing()
-    new = 0
     with store.hold():
-        present = {run.id for run in store.read_all(run.id for run in runs)}
-        for run in runs:
-            if run.id in present:
-                continue
+        present = _checksums(store.read_all(run.id for run in runs))
+        new = [run for run in runs if run.id not in present]
+        for run in new:
             store.put_damaged_aside(run.id)
             store.add(run.id, functools.partial(_write_run, run))
-            new += 1
-    return f"unpacked {new} of {len(runs)} runs into {store.root}"
+    if others := _different(present, _checksums(runs)):
+        LOGGER.warning("%s keeps its own numbers of %s; those of %s differ", store.root, others, root)
+    return f"unpacked {len(new)} of {len(runs)} runs into {store.root}"
+
+
+def _checksums(runs: Sequence[StoredRun]) -> dict[str, str]:
+    return {run.id: str(run.record["metrics_sha256"]) for run in runs}
+
+
+def _different(a: Mapping[str, str], b: Mapping[str, str]) -> str:
+    """List the runs that have other checksums in the two; empty if there are none."""
+    return listing(sorted(run_id for run_id in a.keys() & b.keys() if a[run_id] != b[run_id]), 4)
 
 
 def _write_run(run: StoredRun, folder: Path) -> None:

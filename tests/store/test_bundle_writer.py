@@ -16,7 +16,7 @@ from command_line import Cli
 from results_helper import write_run
 
 from staleharness.base import reference_results
-from staleharness.base.files import remove_folder
+from staleharness.base.files import remove_folder, write_json
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
 from staleharness.store import bundle_reader, bundle_writer, study_runs
@@ -24,6 +24,7 @@ from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.locks_and_leases import MARKER, hold_bundle
 from staleharness.store.store import Store
+from staleharness.store.stored_run import write_manifest
 
 STUDY = """
 question = "Which?"
@@ -216,11 +217,26 @@ def test_a_bundle_with_a_run_that_changed_is_written_anew(results: Path, tmp_pat
     write_run(results, "spo", 7)
     pack(str(results), str(bundle), None)
     (run,) = (run for run in Store(results).read_all() if run.spec["seed"] == 7)
-    shutil.rmtree(run.path)
-    write_run(results, "spo", 7, sampled=1.0)
+    write_json(run.path / "run.json", run.record | {"date": "2026-01-02"})
+    write_manifest(run.path)
     assert pack(str(results), str(bundle), None).startswith("packed 13 runs")
     assert sorted(path.name for path in bundle.glob("*.parquet")) == sorted(FILES)
     assert [run.record for run in Store(bundle).read_all()] == [run.record for run in Store(results).read_all()]
+
+
+def test_other_numbers_of_a_run_replace_none_in_a_bundle(results: Path, tmp_path: Path, cli: Cli) -> None:
+    bundle, other = tmp_path / "bundle", tmp_path / "other"
+    pack(str(results), str(bundle), None)
+    before = {path.name: path.read_bytes() for path in bundle.iterdir()}
+    shutil.copytree(results, other)
+    run = next(run for run in Store(other).read_all() if (run.record["label"], run.seed) == ("spo", 0))
+    shutil.rmtree(run.path)
+    write_run(other, "spo", 0, capacity=run.spec["capacity"], sampled=1.0)
+    code, _, err = cli("pack", str(other), str(bundle))
+    assert code == 2 and f"holds other numbers of {run.id}, which would be lost; give another folder" in err
+    assert before == {path.name: path.read_bytes() for path in bundle.iterdir()}
+    code, out, err = cli("unpack", str(bundle), str(other))
+    assert (code, out[:23]) == (0, "unpacked 0 of 12 runs i") and f"keeps its own numbers of {run.id}; those of" in err
 
 
 def test_packing_the_same_runs_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
