@@ -17,7 +17,7 @@ from ..base.system_info import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
 from ..store.attempt_folders import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
-from ..store.locks_and_leases import Lease, hold_lease
+from ..store.locks_and_leases import FolderLock, Lease, hold_lease
 from ..store.store import Store
 from ..store.stored_run import MEMORY
 from ..training import checkpoint
@@ -29,6 +29,8 @@ from .run_record import fingerprint, json_line
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
 
+LOCK = ".lock"
+NOT_OURS = "was moved, removed or replaced"
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 
 
@@ -39,8 +41,8 @@ class RunFolder:
     `publish` moves the folder, once its results are complete, to its place among the finished runs.
     """
 
-    def __init__(self, store: Store, path: Path, job: Job, spec: RunSpec, lease: Lease | None) -> None:
-        self.store, self.path, self.job, self.lease = store, path, job, lease
+    def __init__(self, store: Store, path: Path, job: Job, spec: RunSpec, hold: Lease | FolderLock) -> None:
+        self.store, self.path, self.job, self.hold = store, path, job, hold
         self.phases = spec.phases
         self.fingerprint = fingerprint(spec)
         self.next_checkpoint = 0.0  # on the monotonic clock
@@ -57,17 +59,22 @@ class RunFolder:
         """
         store = Store(job.root, job.holder)
         path = store.attempt_dir(job.run_id)
-        with hold_by_lease(path) if job.holder else hold_by_lock(path) as lease:
+        with hold_by_lease(path) if job.holder else hold_by_lock(path) as hold:
             remove_temporaries(path, *RUN_FILES, CHECKPOINTS, age=0.0)
             take_over(path, store.root / "damaged")
-            run = cls(store, path, job, spec, lease)
+            run = cls(store, path, job, spec, hold)
             with run._closing:
                 yield run
 
     @property
     def is_lost(self) -> bool:
-        """True if another worker has taken the run over."""
-        return self.lease is not None and self.lease.lost
+        """True if another worker has taken the run over, or its folder was moved, removed or replaced."""
+        return self.hold.lost
+
+    def check_hold(self) -> None:
+        """Raise `Interrupted` if the folder is no longer this worker's: nothing is written into another's."""
+        if self.is_lost:
+            raise Interrupted(TAKEN_OVER if isinstance(self.hold, Lease) else f"{self.path} {NOT_OURS}")
 
     def publish_if_finished(self) -> Path | None:
         """Return the finished run if nothing is left to simulate, otherwise None."""
@@ -108,7 +115,9 @@ class RunFolder:
             self._hashes[name].update(line)
 
     def checkpoint(self, simulation: Simulation[Any]) -> None:
-        """Save the state of the simulation, once all lines of the logs before it are on the disk."""
+        """Save the state of the simulation, once all lines of the logs before it are on the disk. Raises `Interrupted`
+        if the folder is no longer this worker's."""
+        self.check_hold()
         state = {
             "run": self.job.run_id,
             "simulation": simulation.state_dict(),
@@ -127,6 +136,7 @@ class RunFolder:
     def finish_logs(self) -> None:
         """Close the logs. Raises `RuntimeError` if they differ from what was written to them; the next call then
         resumes from an earlier checkpoint."""
+        self.check_hold()
         self._closing.close()
         for name, sha in self._hashes.items():
             if digest(self.path / name) != sha.hexdigest():
@@ -137,6 +147,7 @@ class RunFolder:
 
     def publish(self) -> Path:
         """Make this a finished run, by one rename; return its folder."""
+        self.check_hold()
         return self.store.publish(self.job.run_id)
 
 
@@ -160,10 +171,11 @@ def hold_by_lease(path: Path) -> Iterator[Lease]:
 
 
 @contextlib.contextmanager
-def hold_by_lock(path: Path) -> Iterator[None]:
+def hold_by_lock(path: Path) -> Iterator[FolderLock]:
     """Hold the lock of a folder; wait for a worker left over from a killed sweep, which ends within a phase or two.
 
-    Raises `UserError` if another process does not let go.
+    Raises `UserError` if another process does not let go, and `Interrupted` if a file is missing because the folder is
+    no longer this worker's.
     """
     deadline = time.monotonic() + PATIENCE
     while (handle := lock(path)) is None:
@@ -171,8 +183,13 @@ def hold_by_lock(path: Path) -> Iterator[None]:
             raise UserError(f"another process is still writing to {path}; end it and try again")
         time.sleep(0.1)
     _locks.add(handle)
+    hold = FolderLock(handle, path / LOCK)
     try:
-        yield
+        yield hold
+    except OSError as error:
+        if not hold.lost:
+            raise
+        raise Interrupted(f"{path} {NOT_OURS}") from error
     finally:
         _locks.discard(handle)
         os.close(handle)
@@ -198,7 +215,7 @@ def lock(path: Path) -> int | None:
     is created again.
     """
     path.mkdir(parents=True, exist_ok=True)
-    file = path / ".lock"
+    file = path / LOCK
     handle = os.open(file, os.O_RDWR | os.O_CREAT)
     with contextlib.ExitStack() as closing, contextlib.suppress(FileNotFoundError):
         closing.callback(os.close, handle)

@@ -14,7 +14,7 @@ from ..base.files import write_json
 from ..base.plugin_files import user_paths
 from ..errors import UserError
 from ..store.attempt_folders import log_tail
-from ..store.locks_and_leases import Lease
+from ..store.locks_and_leases import MARKER, FolderLock, Lease
 from ..store.store import Store
 from ..task import find_env
 from .plan import PlannedRun
@@ -96,9 +96,9 @@ def sweep(
     """
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
-    with store.hold(runner.multi_machine) as lease, note_interrupts() as interrupts, _closing(runner, store, lease):
+    with store.hold(runner.multi_machine) as hold, note_interrupts() as interrupts, _closing(runner, store, hold):
         runner.open(modules, store.root.resolve())
-        loop = _SweepLoop(store, runner, listener, limits, restart, lease, interrupts)
+        loop = _SweepLoop(store, runner, listener, limits, restart, hold, interrupts)
         loop.find_pending(runs, done)
         outcome = loop.run()
     outcome.interrupted |= bool(interrupts)  # also while the last workers ended
@@ -106,12 +106,12 @@ def sweep(
 
 
 @contextlib.contextmanager
-def _closing(runner: Runner, store: Store, lease: Lease | None) -> Iterator[None]:
-    """Close the runner at the end. A sweep that has lost its lease ends no job that another one may have adopted."""
+def _closing(runner: Runner, store: Store, hold: Lease | FolderLock) -> Iterator[None]:
+    """Close the runner at the end. A sweep that has lost its folder ends no job that another one may have adopted."""
     try:
         yield
     finally:
-        if lease is not None and lease.lost and store.root.is_dir():
+        if hold.lost and store.root.is_dir():
             runner.leave_jobs()
         runner.close()
 
@@ -125,7 +125,7 @@ class _SweepLoop:
     listener: SweepListener
     limits: Limits
     restart: bool
-    lease: Lease | None
+    hold: Lease | FolderLock
     interrupts: list[int]
     outcome: Outcome = field(default_factory=Outcome)
     pending: list[PlannedRun] = field(default_factory=list)
@@ -150,9 +150,7 @@ class _SweepLoop:
 
     def run(self) -> Outcome:
         while self.pending or self.active:
-            if self.lease is not None and self.lease.lost:
-                out = self.store.root
-                raise UserError(f"another sweep has taken over OUT={out}; `staleharness status` shows what it does")
+            self._check_hold()
             self._handle_interrupts()
             self._start_pending()
             running = {run_id: run for run_id, run in self.active.items() if run_id not in self.waiting}
@@ -161,6 +159,14 @@ class _SweepLoop:
             for event in self.runner.poll(PATIENCE):
                 self._handle(event)
         return self.outcome
+
+    def _check_hold(self) -> None:
+        """Raise `UserError` if the results folder is no longer this sweep's."""
+        if self.hold.lost:
+            out = self.store.root
+            if not (out / MARKER).is_file():
+                raise UserError(f"OUT={out} was moved or removed while the sweep ran; its runs were ended")
+            raise UserError(f"another sweep has taken over OUT={out}; `staleharness status` shows what it does")
 
     def _handle_interrupts(self) -> None:
         if self.interrupts and not self.outcome.interrupted:
@@ -216,6 +222,7 @@ class _SweepLoop:
             return
         self.waiting.discard(run.run_id)
         if isinstance(event, RunEnd):
+            self._check_hold()  # before anything is written for the run
             del self.active[run.run_id]
             self._finish(run, self.watchdog.explain(event))
             return

@@ -31,8 +31,9 @@ SWEEP_FILES = (MARKER, LEASE, PROBE[1:], f"{PROBE}.*")  # files of a sweep in th
 
 
 @contextlib.contextmanager
-def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
-    """Reserve a results folder for one sweep: by a lock, and by a lease if other machines may want the folder.
+def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | FolderLock]:
+    """Reserve a results folder for one sweep: by a lock, and by a lease if other machines may want the folder. Yields
+    the one by which the sweep can tell that it lost the folder.
 
     Raises `UserError` if another sweep holds it, or if the lock cannot be opened.
     """
@@ -50,8 +51,8 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         remove_temporaries(root, *SWEEP_FILES, age=0.0)
-        with hold_lease(path) if multi_machine else contextlib.nullcontext() as lease:
-            yield lease
+        with hold_lease(path) if multi_machine else contextlib.nullcontext(FolderLock(handle, lock)) as hold:
+            yield hold
     finally:
         os.close(handle)
 
@@ -81,6 +82,23 @@ def _lock_or_lease(handle: int, multi_machine: bool) -> bool:
 
 def _in_use(root: Path, process: str) -> UserError:
     return UserError(f"another sweep (process {process}) is writing to OUT={root}; wait for it or give another OUT")
+
+
+class FolderLock:
+    """Lock of this process on a file in a folder."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self.handle, self.path = handle, path.absolute()
+
+    @property
+    def lost(self) -> bool:
+        """True if the folder was moved, removed or replaced; False while the file cannot be read."""
+        try:
+            return not os.path.samestat(os.fstat(self.handle), self.path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
 
 
 class Lease:

@@ -41,7 +41,7 @@ from .attempt_folders import (
     shorten_log,
 )
 from .bundle_reader import is_packed, read_runs
-from .locks_and_leases import MARKER, Lease, hold_folder
+from .locks_and_leases import MARKER, FolderLock, Lease, hold_folder
 from .record_schema import FORMAT, is_id, warn_damaged
 from .stored_run import StoredRun, read_run, write_manifest
 
@@ -110,7 +110,7 @@ class Store:
         except OSError as error:
             raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
 
-    def hold(self, multi_machine: bool = False) -> AbstractContextManager[Lease | None]:
+    def hold(self, multi_machine: bool = False) -> AbstractContextManager[Lease | FolderLock]:
         """Reserve the folder for one sweep. The kernel releases the lock however the holder dies.
 
         multi_machine: other machines may want the folder too; then a lease is held as well, and a file system without

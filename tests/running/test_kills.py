@@ -16,8 +16,9 @@ import pytest
 from killing import QUICKLY, Killer, files, records, swept
 from known_plugins import loaded_plugins
 from places import HELPERS
-from sweeping import TINY, environment, relatives, wait_until
+from sweeping import TINY, AtPhase, environment, relatives, sweep_here, wait_until
 
+from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.runners import local
@@ -156,3 +157,21 @@ def test_a_worker_that_was_paused_is_no_second_writer(tmp_path: Path, monkeypatc
     pool.close()
     assert outcome.done == [run.run_id] and records(out) == records(tmp_path / "straight")
     assert list((out / "attempts").iterdir()) == [] and QUICKLY.stall > 60
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_sweep_whose_folder_is_moved_ends_in_one_line(tmp_path: Path, is_made_anew: bool) -> None:
+    out = tmp_path / "out"
+
+    def move_away() -> None:
+        out.rename(tmp_path / "moved")
+        if is_made_anew:
+            Store(out).open_for_writing()
+            (out / ".lock").touch()
+
+    said = "another sweep has taken over OUT=" if is_made_anew else "was moved or removed while the sweep ran; its runs"
+    before = {"staleharness.json", "runs", "attempts", ".lock"} if is_made_anew else set()
+    with pytest.raises(UserError, match=said):
+        sweep_here(out, 1, AtPhase(move_away), env="toy", k="4", algo="spo", seeds="2")
+    assert {path.name for path in out.rglob("*")} == before

@@ -20,7 +20,7 @@ from tabular_runs import once as once
 from tabular_runs import straight as straight
 
 from staleharness.errors import Interrupted
-from staleharness.running import takeover
+from staleharness.running import takeover, worker
 from staleharness.running.runner_interface import Job
 from staleharness.store import locks_and_leases
 from staleharness.store.attempt_folders import FINGERPRINT, holder_name, parse_attempt_name
@@ -218,3 +218,20 @@ def test_status_knows_a_worker_by_its_lease(job: Job) -> None:
     carry_out(for_next_holder(job), {2: look}, stop_after=3)
     look()
     assert states == [f"{job.run_id} running 2", f"{job.run_id} stopped 3"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_worker_writes_nothing_where_its_folder_was(job: Job, tmp_path: Path, is_replaced: bool) -> None:
+    """A results folder that was deleted under a sweep, and made anew by the next one."""
+    attempt = Store(job.root).attempt_dir(job.run_id)
+
+    def move_away() -> None:
+        attempt.rename(tmp_path / "moved")
+        if is_replaced:
+            attempt.mkdir()
+            (attempt / ".lock").touch()
+
+    with pytest.raises(Interrupted, match="was moved, removed or replaced"):
+        worker.execute(job, lambda m: move_away() if m.get("phase") == 2 else None, lambda: False)
+    assert [path.name for path in attempt.parent.rglob("*")] == ([job.run_id, ".lock"] if is_replaced else [])
+    assert (tmp_path / "moved" / "checkpoint-00000001.pt").is_file()

@@ -120,7 +120,8 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
 def print_failure(store: Store, run_id: str, name: str, failure: Mapping[str, Any]) -> None:
     """Print on stderr which run failed, why, and where its log is."""
     print(printable(f"failed: {name}: {failure['class']}: {failure['message']}"), file=sys.stderr)
-    print(f"        log: {store.latest_attempt(run_id) / 'log.txt'}", file=sys.stderr)
+    if (log := store.latest_attempt(run_id) / "log.txt").is_file():
+        print(f"        log: {log}", file=sys.stderr)
 
 
 def _expected(run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
