@@ -22,6 +22,10 @@ PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 """Folders of installed packages, whose code does not count in run ids."""
 LIBRARIES = {*sys.stdlib_module_names, "staleharness", "gymnasium", "numpy", "pandas", "torch", "transformers"}
 """Modules that built-in plugins import: they do not count wherever they lie, so that published ids hold everywhere."""
+USUAL_MODULES = {"__future__", "abc", "collections.abc", "dataclasses", "numpy.typing", "staleharness", "typing"}
+"""Modules, with those below `staleharness`, whose names stand for nothing else in any file."""
+USUAL_ALIASES = {("numpy", "np"), ("pandas", "pd"), ("staleharness", "sh"), ("torch.nn.functional", "F")}
+USUAL_NAMES = {("torch", "Tensor"), ("torch", "nn")}
 
 
 class Import(NamedTuple):
@@ -40,8 +44,8 @@ def code_hash(file: Path, active: frozenset[str] = frozenset(), bases: Sequence[
     find one count as they are written; where the files lie does not. The hash of a file without such imports is its
     `meaning_hash`, which explains `active`.
 
-    bases: of a user's plugin, the files of those that it derives from, which count too; and so do the new names that
-    its files give to what they import from libraries.
+    bases: of a user's plugin, the files of those that it derives from, which count too; and so do the imports that
+    decide what a name in its files stands for (`naming_imports`).
     """
     files, lines = code_files(file), []
     for base in bases or ():
@@ -49,9 +53,9 @@ def code_hash(file: Path, active: frozenset[str] = frozenset(), bases: Sequence[
     for path in files:
         source = path.read_bytes()
         lines.append(meaning_hash(source, active))
-        lines += [f"{[*statement]}" for statement in renaming_imports(source)] if bases is not None else []
-        imports = ((statement, _targets(statement, path, files[0])) for statement in import_statements(source))
-        lines += [f"{[*statement]} {[files.index(x) for x in targets]}" for statement, targets in imports if targets]
+        imports = {statement: _targets(statement, path, files[0]) for statement in import_statements(source)}
+        lines += [f"{[*x]}" for x in naming_imports(source) if bases is not None and not imports.get(x)]
+        lines += [f"{[*x]} {[files.index(target) for target in targets]}" for x, targets in imports.items() if targets]
     return lines[0] if len(lines) == 1 else hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -80,10 +84,19 @@ def import_statements(source: bytes) -> tuple[Import, ...]:
     return tuple(x for x in _all_imports(source) if x.level or x.module.partition(".")[0] not in LIBRARIES)
 
 
-def renaming_imports(source: bytes) -> tuple[Import, ...]:
-    """Return the statements `from library import name as alias` of a file at any depth, sorted."""
-    libraries = (x for x in _all_imports(source) if not x.level and x.module.partition(".")[0] in LIBRARIES)
-    return tuple(x for x in libraries if x.name and x.alias not in ("", x.name))
+def naming_imports(source: bytes) -> tuple[Import, ...]:
+    """Return the import statements of a file at any depth that decide what a name stands for, sorted: with another
+    module in the same place the file would say the same and mean something else. Without `import module`, and names
+    that mean the same in every file."""
+    return tuple(x for x in _all_imports(source) if not x.level and _is_naming(x))
+
+
+def _is_naming(statement: Import) -> bool:
+    module, name, alias = statement.module, statement.name, statement.alias
+    if not name:
+        return alias not in ("", module) and (module, alias) not in USUAL_ALIASES
+    is_usual = module in USUAL_MODULES or module.startswith("staleharness.") or (module, name) in USUAL_NAMES
+    return alias not in ("", name) or not is_usual
 
 
 @functools.lru_cache(maxsize=256)

@@ -215,6 +215,34 @@ INDIRECT = {  # files, what is asked, the file that is edited, its text before a
 }
 
 
+NAMING = [  # imports that give a plugin another `g`, each beside a use of it that stays as it is
+    "import numpy as g",
+    "import torch as g",
+    "from math import g",
+    "from numpy import g",
+    "from torch.nn.functional import g",
+    "from staleharness.objectives import g",
+    "from scipy.special import g",
+    "from scipy.special import expit as g",
+    "try:\n    from scipy import g\nexcept ImportError:\n    from math import g\n",
+]
+USUAL = [  # imports whose names stand for nothing else
+    "",
+    "from __future__ import annotations\nimport torch\nfrom torch import Tensor, nn",
+    "import numpy as np\nimport torch.nn.functional as F\nfrom typing import Any\nimport scipy.special",
+    "from staleharness.algorithm import ALGORITHMS, Algorithm",
+]
+
+
+def test_another_meaning_of_a_name_is_another_hash(tmp_path: Path) -> None:
+    def hashes(imports: list[str]) -> set[str]:
+        files = [write(tmp_path / f"{i}", plugin=f"{text}\nx = 1\n") for i, text in enumerate(imports)]
+        return {code_hash(file, bases=[]) for file in files}
+
+    assert len(hashes(NAMING)) == len(NAMING)
+    assert hashes(USUAL) == {meaning_hash(b"x = 1\n")}
+
+
 @pytest.mark.filterwarnings("ignore:.*Overriding environment")
 @pytest.mark.parametrize("case", INDIRECT)
 def test_an_edit_of_what_a_plugin_rests_on_expires_its_runs(case: str, folder: Path) -> None:
