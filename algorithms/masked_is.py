@@ -32,9 +32,9 @@ class Rejecting(Algorithm):
     ratios are π_prox/μ and m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no
     gradient.
 
-    Implementations differ in the `denominator`: with `all` (slime, miles, AReaL) rejected decisions still count in the
-    mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask) they do not.
-    `kept` is exact if the run averages over tokens.
+    Implementations differ in the `denominator`: with `all` (verl, slime, miles, AReaL) rejected decisions still count
+    in the mean, so that rejecting shrinks the step; with `kept` (verl's legacy trainer in decoupled mode, whose
+    rejection edits the mask that is counted) they do not. `kept` is exact if the run averages over tokens.
 
     `kpop` = δ also leaves out tokens whose binary KL (this token against all others) from μ or to μ is above δ nats, in
     addition to the method's own rule (`low=0,high=0` switches a window off). This is AReaL's `binary_kl`, which AReaL's

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal, option
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio, log_ratio
-from staleharness.weights import kept_share, level_log_ratio, outside, row_mean, truncated
+from staleharness.weights import level_log_ratio, outside, row_mean, truncated
 
 Preset = Literal[
     "decoupled_token_is",
@@ -41,11 +41,11 @@ class Verl(Algorithm):
     ratio cut to 2, or IcePop's, 0 outside 0.5 … 5. Rule m: the completion's ratio in 0.5 … 2 (`seq_is_rs`), its
     geometric mean in 0.999 … 1.001 (`geo_rs`), or its mean k3 at most 0.01 (`k3_rs`). `disabled` is PPO around π_prox.
 
-    Rejected tokens are not in the mean's denominator, because verl edits the response mask; tokens with IcePop's weight
-    0 are. The window of `geo_rs` is on the inverse ratio (verl compares −log w), which only matters for an asymmetric
-    window. Thresholds are those of the presets; for others see `tis`, `icepop`, `mis_seq`, `mis_geo` and
-    `k3_rejection`. Source: verl/trainer/config/algorithm.py:63, rollout_corr_helper.py and core_algos.py at 1dda039.
-    Checked against the code.
+    Rejected tokens stay in the mean's denominator, as in verl's default trainer (`batch_num_tokens`); its legacy
+    trainer (`use_v1: false`) leaves them out in decoupled presets. The window of `geo_rs` is on the inverse ratio (verl
+    compares −log w), which only matters for an asymmetric window. Thresholds are those of the presets; for others see
+    `tis`, `icepop`, `mis_seq`, `mis_geo` and `k3_rejection`. Source: verl/trainer/config/algorithm.py:63,
+    rollout_corr_helper.py and core_algos.py at 1dda039. Checked against the code.
     """
 
     paper = "verl, rollout correction; Liu et al. 2025, richardli.xyz/rl-collapse"
@@ -86,7 +86,6 @@ class Verl(Algorithm):
             weight, cut = truncated(log_w.exp(), 2.0)
         elif "seq_" in preset or preset == "bypass_pg_is":
             weight, cut = truncated(level_log_ratio(log_w, d.mask, "sequence").exp(), 2.0)
-        kept = 1.0 - masked
-        total = -kept * (1.0 - zero) * weight * objective / kept_share(kept, d.mask, "kept")
+        total = -(1.0 - masked) * (1.0 - zero) * weight * objective
         masked = masked.maximum(zero)
         return PolicyLoss(total, {"masked": masked, "clipped": silent.maximum(masked), "truncated": cut})

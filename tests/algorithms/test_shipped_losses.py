@@ -305,11 +305,19 @@ def test_verls_mask_beside_a_clip_around_the_sampler() -> None:
     """Row 0 has w = 1.3, 1.001, of mean k3 0.0188: rejected. Row 1 has 1.01, 3.5 at A < 0: k3 0.62; row 2 is kept."""
     d = decisions([[1.3, 1.001], [1.01, 3.5], [1.1, 0.95]], [[1.0, 1.0], [1.0, -1.0], [1.0, -1.0]])
     pulls = gradient_coefficients(make("verl", preset="bypass_ppo_clip_k3_rs"), d)
-    kept = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.3, -2.85]], dtype=torch.float64)  # 3·1.1, 3·0.95: the mean over 2
+    kept = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.1, -0.95]], dtype=torch.float64)
     torch.testing.assert_close(pulls, kept, rtol=1e-9, atol=1e-9)
     plain = gradient_coefficients(make("verl", preset="bypass_ppo_clip"), d)
     wanted = torch.tensor([[0.0, 1.001], [1.01, 0.0], [1.1, -0.95]], dtype=torch.float64)  # 3.5: the dual clip
     torch.testing.assert_close(plain, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_tokens_that_verl_rejects_stay_in_the_denominator() -> None:
+    """Rows of 2 tokens with A = 1; the second row's geometric mean is 1.1: rejected. The loss is −(r + r)/4, not /2."""
+    d = decisions([[1.0, 1.0], [1.1, 1.1]], 1.0)
+    loss = make("verl", preset="bypass_ppo_clip_geo_rs").policy_loss(d).loss
+    (gradient,) = torch.autograd.grad((loss * aggregation_weights(d.mask, "token-mean", 2)).sum(), d.target_logp)
+    torch.testing.assert_close(gradient, torch.tensor([[-0.25, -0.25], [0.0, 0.0]], dtype=torch.float64))
 
 
 def test_presets_that_have_a_method_of_their_own_are_that_method() -> None:

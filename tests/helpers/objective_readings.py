@@ -256,7 +256,7 @@ def dcpo(low: float, high: float, most: float, proximal: bool = False) -> Object
 
 
 def verl(loss: str, rule: str = "", weight: str = "") -> Objective:
-    """REINFORCE or dual-clip PPO, IS weights or IcePop's, and a rejection rule that edits the response mask."""
+    """REINFORCE or dual-clip PPO, IS weights or IcePop's, and a rule whose rejected tokens are 0 in the sum."""
 
     def objective(s: Numbers) -> complex:
         def log_w(b: int, t: int) -> float:
@@ -281,9 +281,10 @@ def verl(loss: str, rule: str = "", weight: str = "") -> Objective:
                 w = math.exp(sum(log_w(b, j) for j in s.at[b]))
             return min(w, 2.0) if weight else 1.0
 
-        kept = [(b, t) for b, t in s.everywhere if keeps(b)]
         total = 0j
-        for b, t in kept:
+        for b, t in s.everywhere:
+            if not keeps(b):
+                continue
             a = s.advantage[b, t]
             term = a * s.log_pi[b][t]
             if loss != "pg":
@@ -291,7 +292,7 @@ def verl(loss: str, rule: str = "", weight: str = "") -> Objective:
                 term = ppo(r, a, 0.8, 1.2)
                 term = larger(term, 3.0 * a) if a < 0 else term
             total += weight_at(b, t) * term
-        return total * len(s.everywhere) / max(len(kept), 1)  # the mean over what is kept, as a sum over all
+        return total
 
     return objective
 
