@@ -21,7 +21,8 @@ class APPO(Algorithm):
 
     The target network is the learner at the start of the phase (`recompute`; RLlib copies it every few steps), or its
     moving average (`ewma`). V-trace evaluates π_T in both cases. RLlib uses λ = 1, where the two advantage forms
-    coincide, and limits the gradient norm to 40; both are settings of the run.
+    coincide, limits the gradient norm to 40 and leaves advantages as they are, where control normalises them by default
+    (`SET=normalise_advantage=false`); all three are settings of the run.
     """
 
     paper = "Luo et al. 2020, ICLR, arXiv:1912.00167"

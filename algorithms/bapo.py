@@ -19,9 +19,10 @@ class BAPO(Algorithm):
 
     Raising c_low cannot help: where A < 0 the term is −max(r, c_low)|A|, so that part of the sum grows, and the search
     over c_low always runs to its end. `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first and
-    adds verl's dual clip at 3. The ranges below are those of its README; its configuration has [0.6, 0.8] and [1.2, 2].
-    r = π/μ, or π/π_prox with `anchor = proximal`. Checked against the released code; the paper's order is from notes on
-    the paper.
+    adds verl's dual clip at 3. The ranges below are those of its README. Its configuration has [0.6, 0.8], [1.2, 2] and
+    `adv_ratio_target` 1, of A > 0 over A < 0, which is `share` = 1/2; run_bapo_example.sh has [0.8, 0.95], [1.2, 2] and
+    0.5, which is `share` = 1/3. r = π/μ, or π/π_prox with `anchor = proximal`. Checked against the released code; the
+    paper's order is from notes on the paper.
     """
 
     paper = "Xi et al. 2025, arXiv:2510.18927, algorithm 1"

@@ -17,9 +17,10 @@ class CISPO(Algorithm):
     Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025), r = π/μ, or π/π_prox with `anchor = proximal`, which
     treats stale data as if the learner at the start of the phase had sampled them.
 
-    The paper has in effect no lower bound, and does not state the upper one. As a bound on r itself, it is 5 in ScaleRL
-    and TRL, about 4 in slime, 1.272 in open-instruct, and 1.2 in verl's default, which also has a lower bound of 0.8.
-    With `low = 0` and the behaviour anchor this is `tis` with `cap = high`.
+    The paper has in effect no lower bound, and does not state the upper one. As a bound on r itself, it is 5 in
+    ScaleRL, about 4 in slime, 1.272 in open-instruct, 1.2 in verl and 1.1 in ROLL, which also have lower bounds of 0.8
+    and 0.9. TRL recommends 5; if `epsilon_high` is not set, r is cut at ε = 0.2. With `low = 0` and the behaviour
+    anchor this is `tis` with `cap = high`.
     """
 
     paper = "MiniMax 2025, arXiv:2506.13585"

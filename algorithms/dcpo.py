@@ -17,10 +17,12 @@ class DCPO(Algorithm):
     √(1 + 4ε_high/p), `most`), where p is the token's probability under the anchor (Yang et al. 2025). The bounds solve
     |r − 1| r p ≤ ε, a limit on the change in probability times the ratio.
 
-    In the authors' runs ε is 0.2, ε_high 0.28 and `most` 10; they also end the gradient where A < 0 and r > 10
-    (verl/trainer/ppo/core_algos.py:978 at 01787b0). Only the clip is implemented: the paper's smooth advantage averages
-    over all rounds so far, and `targets` sees one. r = π/μ, or π/π_prox with `anchor = proximal`, as in their code. A
-    density is not a probability: on control p is 1. Checked against the code.
+    ε = 0.2, ε_high = 0.28 and `most` = 10 are those of the authors' script (recipe/dcpo/run_dcpo.sh at 01787b0); their
+    README has 0.2 and 0.28 for DAPO, and 0.16 and 0.2 for DCPO. They average by `only-token-mean`, over the tokens of a
+    micro-batch, and also end the gradient where A < 0 and r > 10 (verl/trainer/ppo/core_algos.py:978). Only the clip is
+    implemented: the paper's smooth advantage averages over all rounds so far, and `targets` sees one. r = π/μ, or
+    π/π_prox with `anchor = proximal`, as in their code. A density is not a probability: on control p is 1. Checked
+    against the code.
     """
 
     paper = "Yang et al. 2025, arXiv:2509.02333"

@@ -20,10 +20,11 @@ class GePPO(Algorithm):
     is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data the loss is PPO's.
 
     After a phase the step size is divided by 1 + `adapt` if ½ E|w − u| > ε'/2, and multiplied by it if ½ E|w − u| is
-    below half of that. The authors' code measures this at the end of the phase; here it is the mean over the phase's
-    steps, before each: about half as far, with two steps a quarter. Before a single step nothing has moved, so that the
-    step size stays. The lag model replaces the paper's policy weights, so none appear here, and the weighted
-    normalisation of A in the authors' code is left to the run.
+    below half of that. In the authors' code (7095874) the second threshold is 0 by default (`adapt_minthresh`), so that
+    the step size only shrinks. It measures at the end of the phase; here it is the mean over the phase's steps, before
+    each: about half as far, with two steps a quarter. Before a single step nothing has moved, so that the step size
+    stays. The lag model replaces the paper's policy weights, so none appear here, and the weighted normalisation of A
+    in the authors' code is left to the run.
     """
 
     paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"

@@ -20,7 +20,8 @@ class GSPO(Algorithm):
 
     The bounds are the paper's; s differs from 1 far less than token ratios do. On control a row is one decision and the
     default bounds are PPO's with ε = 3e-4, which clips nearly everything after the first step: set PPO's ε there.
-    r = π/μ, or π/π_prox with `anchor = proximal` (verl recomputes it by default).
+    r = π/μ, or π/π_prox with `anchor = proximal` (verl recomputes it by default). verl always averages over a
+    completion's tokens, then over completions: `SET=aggregation=seq-mean-token-mean`.
     """
 
     paper = "Zheng et al. 2025, arXiv:2507.18071"

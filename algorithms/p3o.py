@@ -19,8 +19,8 @@ class P3O(Algorithm):
     that sampled them, without a hyper-parameter.
 
     c is ESS in the paper (`ess`), and 1 in the released code unless a flag is on (`one`). The paper alternates steps on
-    fresh and on replayed data; here the lag model draws each minibatch. The code's KL call does not show its direction;
-    the direction here is the paper's.
+    fresh and on replayed data; here the lag model draws each minibatch. The code's penalty is the reverse, KL[π ‖ μ]
+    (`self.kl_loss(beta_logs.detach(), pi_probs)` at 97d18c5, Gluon's KLDivLoss); the direction here is the paper's.
     """
 
     paper = "Fakoor et al. 2019, UAI, arXiv:1905.01756"

@@ -19,7 +19,8 @@ class TOPR(Algorithm):
     vanishes once π has moved away from them, so that their probability is not pushed towards 0 indefinitely.
 
     The paper goes by the sign of the reward; here it is the sign of the advantage, which is the same for a reward of ±1
-    without a baseline. ROLL has the same rule and cap 1.
+    without a baseline. ROLL goes by the sign of the score, still multiplies by the advantage, and by default cuts the
+    ratio π/π_old of each token at 1 (`_compute_topr_loss` at 8eb27cc2).
     """
 
     paper = "Le Roux et al. 2025, arXiv:2503.14286"

@@ -48,10 +48,11 @@ class TIS(Algorithm):
     With `clip` > 0 it is the form of Yao et al. (2025) and of verl's decoupled presets: the weight is π_prox/μ and
     multiplies PPO's objective, clipped at 1 ± `clip` around π_prox.
 
-    The cap is 2 in verl and slime at both levels, 3 in TRL, 8 in VCPO's sequence form, 5 in SkyRL's. `normalise`
-    divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` leaves out
-    completions with a token ratio below it (slime: 1e-4). With token level, cap 1 and no clip the weight is IMPALA's.
-    With `low` the weight is cut on both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
+    The cap is 2 in verl and slime at both levels, 8 in VCPO's sequence form, 5 in SkyRL's, and 3 in TRL's truncating
+    modes; by default TRL rejects completions above 3 (`mis_seq[low=0,high=3]`). `normalise` divides by the batch mean
+    after truncation (slime's recipe does, verl's default does not). `veto` leaves out completions with a token ratio
+    below it (slime: 1e-4). With token level, cap 1 and no clip the weight is IMPALA's. With `low` the weight is cut on
+    both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
 
     With `correct=engine` the weight is π_version/μ: the version that acted, as the trainer computes it, against the
     copy that sampled in its place (`MISMATCH`); it is 1 if these are the same. The clip is then around π_version, and
