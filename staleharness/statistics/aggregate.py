@@ -19,7 +19,7 @@ from ..errors import UserError, nearest
 from ..store.run_grid import RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, aggregates, pooled_iqm
-from .retained_share import retained_shares, retention_sentences
+from .retained_share import note_on_shares, retained_shares, retention_sentences
 from .scores import (
     AUTO,
     Array,
@@ -119,6 +119,7 @@ def table(
         *on_lag(runs),
         *on_ledger(runs),
         *on_untrained(run_grid, score),
+        *note_on_shares(run_grid, score, accuracy),
         *on_starts(runs),
         *on_mixtures(runs),
     ]

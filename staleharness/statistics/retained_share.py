@@ -17,11 +17,12 @@ from ..base.text_formatting import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import REPS, percentiles, resample, stable_seed
 from .method_labels import display_label
-from .scores import Array, final_score, random_returns, score_before_training
+from .scores import Array, final_score, random_returns, reference_gain, score_before_training
 from .significance_and_power import ALPHA, holm_of_results
 from .t_tests_and_intervals import Contrast, contrast
 
 MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
+MIN_REFERENCE_GAIN = 0.02  # share of the reference's gain, where there is a reference
 
 MAX_METHODS = 8  # methods in a sentence
 PAIRS = 3  # pairs in a sentence
@@ -39,7 +40,7 @@ def zero_score(run_grid: RunGrid, env: str, score: str, accuracy: bool) -> float
 
 def retained_shares(run_grid: RunGrid, score: str, accuracy: bool) -> Shares:
     """Share of its score at K = 1 that each method retains at a larger K, averaged over environments. Left out: methods
-    without runs at K = 1 in one of their environments, or that gained less than a tenth of the best one's gain there.
+    without runs at K = 1 in one of their environments, or that did not learn there (`has_learned`).
     """
     shares = {}
     for label, k in run_grid.rows:
@@ -47,6 +48,20 @@ def retained_shares(run_grid: RunGrid, score: str, accuracy: bool) -> Shares:
         if gains and len(gains) == len(run_grid.tasks(label, k)):
             shares[label, k] = contrast(gains, lambda means: float(means[0] / means[1]))
     return shares
+
+
+def note_on_shares(run_grid: RunGrid, score: str, accuracy: bool) -> list[str]:
+    """Note methods without a share because they did not learn at K = 1."""
+    labels = {
+        cell.label
+        for cell, runs in run_grid.cells.items()
+        if cell.capacity > 1 and runs and run_grid.cells.get(Cell(cell.label, 1, cell.env))
+        if (zero := zero_score(run_grid, cell.env, score, accuracy)) is not None
+        if not has_learned(run_grid, cell.label, cell.env, score, zero)
+    }
+    names = listing(sorted(map(display_label, labels)), 4)
+    limits = f"{MIN_GAIN:.0%} of the best method's gain, or {MIN_REFERENCE_GAIN:.0%} of the reference's"
+    return [f"no share retained for {names}: at K = 1 the gain is below {limits}"] if labels else []
 
 
 def retention_sentences(
@@ -163,7 +178,7 @@ def retention(
     `base`: the (algorithm, K) without lag, if it is not this one at K = 1. An `accuracy` is counted from 0.
 
     None where a method has no runs at K or at 1, no environment has a known random return, or the method did not learn
-    at K = 1 in one of them (it gained less than a tenth of the best method's gain), so that a share is meaningless. The
+    at K = 1 in one of them (`has_learned`), so that a share is meaningless. The
     interval resamples the seeds of both capacities independently; none where too many resamples score 0 without lag.
     """
     zero_of = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
@@ -192,14 +207,16 @@ def retention(
 def has_learned(
     run_grid: RunGrid, label: str, env: str, score: str, zero: float, *, k: int = 1, alone: bool = False
 ) -> bool:
-    """Return whether a method gained at least a tenth of the best one's gain at capacity `k`; `alone`: any gain."""
+    """Return whether a method gained at least a tenth of the best one's gain at capacity `k` (`alone`: any gain), and a
+    fiftieth of the reference's, where the environment has one."""
     gains = {
         cell.label: float(np.mean([final_score(run, score) for run in runs])) - zero
         for cell, runs in run_grid.cells.items()
         if (cell.capacity, cell.env) == (k, env)
     }
     best = gains.get(label, 0.0) if alone else max(gains.values(), default=0.0)
-    return label in gains and best > 0 and gains[label] >= MIN_GAIN * best
+    least = max(MIN_GAIN * best, MIN_REFERENCE_GAIN * reference_gain(env, score))
+    return label in gains and best > 0 and gains[label] >= least
 
 
 def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:

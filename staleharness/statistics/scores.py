@@ -223,6 +223,15 @@ def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
     return {env: float(entry["return"]) for env, entry in entries.items() if entry}
 
 
+def reference_gain(env: str, score: str) -> float:
+    """Reference return of an environment above a random policy's; 0 where there is none."""
+    try:
+        scale = _frozen([env], score)
+    except UserError:
+        return 0.0
+    return scale.high[env] - scale.low[env]
+
+
 def untrained_return(run_grid: RunGrid, table: Table, env: str) -> float:
     """Return of the untrained policy on an environment, NaN if its runs did not measure it."""
     score = score_before_training(run_grid, env, table.settings["score"])

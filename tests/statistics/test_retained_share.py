@@ -222,3 +222,20 @@ def test_runs_without_lag_that_two_methods_share_count_once(tmp_path: Path) -> N
         if run.label == "a3po" and run.spec["capacity"] == 1:
             run.record["scores"]["sampled"]["returns"][0] += 1
     assert clear_pairs(grid(made), heights) == []
+
+
+def test_no_share_is_retained_of_almost_no_gain(tmp_path: Path) -> None:
+    """A share of 1 % of the gain of the reference would be noise."""
+    from staleharness.statistics.scores import reference_gain
+    from staleharness.store.store import Store
+
+    gain = reference_gain("Hopper-v5", "sampled")
+    assert gain > 1000 and reference_gain("bit-chain", "sampled") == 0.0
+    for name, share in (("low", 0.01), ("high", 0.03)):
+        for k in (1, 8):
+            write_run(tmp_path / name, "vaco", 0, capacity=k, sampled=RANDOM + share * gain)
+    notes = {name: aggregate.table(Store(tmp_path / name).read_all()) for name in ("low", "high")}
+    assert {row["retained"] for row in notes["low"].rows} == {None}
+    assert "answers" not in notes["low"].settings and "answers" in notes["high"].settings
+    text = "no share retained for VACO: at K = 1 the gain is below 10% of the best method's gain, or 2% of the "
+    assert [any(note.startswith(text) for note in notes[name].notes) for name in notes] == [True, False]
