@@ -53,24 +53,38 @@ class RolloutStore:
         self.reused_rows = 0  # how many of the rows consumed last had been consumed before
         self._rollouts: dict[int, Rollout] = {}
         self._seen_rows: dict[int, NDArray[np.bool_]] = {}
+        self._trained: dict[int, Tensor] = {}  # [B, T] bool, decisions that were trained on
+        self._drawn: list[tuple[int, Tensor]] = []  # phases and rows consumed last
 
     def push(self, phase: int, rollout: Rollout) -> None:
         self._rollouts[phase] = rollout
         self._seen_rows[phase] = np.zeros(rollout.reward.shape[0], dtype=bool)
+        self._trained[phase] = torch.zeros_like(rollout.reward, dtype=torch.bool)
         while len(self._rollouts) > self.capacity:
             leaving = min(self._rollouts)
             self.unseen_rows += int((~self._seen_rows.pop(leaving)).sum())
-            del self._rollouts[leaving]
+            del self._rollouts[leaving], self._trained[leaving]
 
     def draw(self, phases: NDArray[np.int64]) -> Rollout:
         """Row b from the rollout of `phases[b]`; rows come sorted by phase, then by slot."""
-        parts, self.reused_rows = [], 0
+        parts, self.reused_rows, self._drawn = [], 0, []
         for phase in np.unique(phases).tolist():
             rows = np.flatnonzero(phases == phase)
             self.reused_rows += int(self._seen_rows[phase][rows].sum())
             self._seen_rows[phase][rows] = True
-            parts.append(self._rollouts[phase].rows(torch.from_numpy(rows).to(self.device)))
+            self._drawn.append((phase, torch.from_numpy(rows).to(self.device)))
+            parts.append(self._rollouts[phase].rows(self._drawn[-1][1]))
         return concatenate(parts)
+
+    def trained_before(self) -> Tensor:
+        """Return [B, T] bool of the rows drawn last: decisions that earlier phases trained on."""
+        return torch.cat([self._trained[phase][rows] for phase, rows in self._drawn])
+
+    def mark_trained(self, trained: Tensor | None) -> None:
+        """Store which decisions [B, T] of the rows drawn last were trained on (above 0); None: all."""
+        trained = torch.ones_like(self.trained_before()) if trained is None else trained > 0
+        for (phase, rows), part in zip(self._drawn, trained.split([len(rows) for _, rows in self._drawn]), strict=True):
+            self._trained[phase][rows] |= part
 
     @property
     def waiting_rows(self) -> int:
@@ -82,12 +96,20 @@ class RolloutStore:
             "unseen_rows": self.unseen_rows,
             "rollouts": {phase: rollout.columns for phase, rollout in self._rollouts.items()},
             "seen": {phase: torch.from_numpy(is_seen) for phase, is_seen in self._seen_rows.items()},
+            "trained": dict(self._trained),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.unseen_rows = state["unseen_rows"]
         self._rollouts = {phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()}
         self._seen_rows = {phase: is_seen.numpy() for phase, is_seen in state["seen"].items()}
+        if "trained" in state:
+            self._trained = {phase: x.to(self.device) for phase, x in state["trained"].items()}
+        else:  # as written until 1 December 2026: all that was consumed counts as trained on
+            self._trained = {
+                phase: state["seen"][phase].to(self.device)[:, None].expand_as(rollout.reward).clone()
+                for phase, rollout in self._rollouts.items()
+            }
 
 
 class ControlSimulation(Simulation[ControlData]):
@@ -170,7 +192,8 @@ class ControlSimulation(Simulation[ControlData]):
             Count(rows).rows(spec.num_steps)
             for rows in (spec.num_envs, store.unseen_rows - unseen, store.waiting_rows, store.reused_rows)
         )
-        return rollout, Flow(generated, dropped=dropped, queued=queued, reused=reused)
+        before = store.trained_before()
+        return rollout, Flow(generated, dropped=dropped, queued=queued, reused=reused, trained_before=before)
 
     def _check_finite(self, rollout: Rollout) -> None:
         """Raise `Diverged` for an observation or reward that is not finite, but not where an earlier action was not
@@ -190,6 +213,9 @@ class ControlSimulation(Simulation[ControlData]):
         return data.rollout
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
+        if self.spec.mechanism == "replay":
+            assert self.learner.rows is not None
+            self.rollouts.mark_trained(self.learner.rows.trained)
         return {"statistics_drift": self._update_statistics(data.fresh_obs)}
 
     def _update_statistics(self, obs: Tensor) -> float:

@@ -32,7 +32,7 @@ class Accounts:
     ) -> dict[str, Any]:
         """Add a phase and return its metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
-        flow, assigned_lags = phase_data.flow, lags.assigned_lags(phase)
+        flow, assigned_lags, reused = phase_data.flow, lags.assigned_lags(phase), None
         first_epoch_decisions = learner.first_epoch_decisions
         columns: dict[str, Any] = {
             "lags/assigned": mean_lag(assigned_lags),
@@ -53,6 +53,9 @@ class Accounts:
                     f"{trained.decisions} were there to be trained on; please report it"
                 )
         flow = flow or Flow(handed_count)
+        if learner.rows is not None and (before := flow.trained_before) is not None:
+            now = before.new_ones(before.shape) if learner.rows.trained is None else learner.rows.trained > 0
+            reused = Count(int((before.any(1) & now.any(1)).sum()), int((before & now).sum()))
         realised_lags = add_histograms(realised_lags, flow.dropped_lags)
         if learner.rows is not None:
             columns["lags/realised"] = mean_lag(realised_lags)
@@ -60,7 +63,7 @@ class Accounts:
         if phase >= self.fill_phases:
             for kind, counts in {"assigned": assigned_lags, "realised": realised_lags, "trained": trained_lags}.items():
                 self.histograms[kind] = add_histograms(self.histograms[kind], counts)
-        return columns | self.ledger.enter(phase, flow, handed_count, trained)
+        return columns | self.ledger.enter(phase, flow, handed_count, trained, reused)
 
     def record(self) -> dict[str, Any]:
         """Return the accounts in `run.json`: {"lags": {kind: {lag: count}}, "ledger": {unit: {entry: count}}}."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..rollout_schedule import LOST, NEVER, Ints, Schedule
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNITS = ("sequences", "decisions")
 ENTRIES = ("generated", "trained", "dropped", "masked", "queued", "lost", "reused")
@@ -42,6 +46,7 @@ class Flow:
     reused: Count = field(default_factory=Count)  # handed to the learner once more
     lost: Count | None = None  # with the actor that held it, or at a resume; None: no actor can be lost
     dropped_lags: Sequence[int] = ()  # dropped decisions by their lag in phases, where they were due in this phase
+    trained_before: Tensor | None = None  # [B, T] bool, of the decisions handed over: an earlier phase trained on them
 
 
 class Ledger:
@@ -50,20 +55,27 @@ class Ledger:
     def __init__(self) -> None:
         self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES if entry not in OPTIONAL}
 
-    def enter(self, phase: int, flow: Flow, handed_count: Count, trained: Count) -> dict[str, int]:
+    def enter(
+        self, phase: int, flow: Flow, handed_count: Count, trained: Count, reused: Count | None = None
+    ) -> dict[str, int]:
         """Add a phase in which the learner got `handed_count` and trained on `trained`; return the totals. What is
-        trained on again counts as reused, and once as trained.
+        trained on again counts as reused, and once as trained; what the
+        method leaves out is masked until it is trained on.
+
+        reused: the part of `trained` that earlier phases trained on, too; None: all of it where the whole batch was
+            handed over once more, otherwise all of the rows that were.
 
         Raises `RuntimeError` where generated is not trained + dropped + masked + queued + lost.
         """
-        if flow.reused == handed_count:  # the whole batch is trained on again
-            flow, handed_count = replace(flow, reused=trained), trained
+        if reused is None:
+            reused = trained if flow.reused == handed_count else flow.reused
+        first_trained = trained - reused
         counts = {
             "generated": flow.generated,
             "dropped": flow.dropped,
-            "masked": handed_count - trained,
-            "trained": trained - flow.reused,
-            "reused": flow.reused,
+            "masked": handed_count - flow.reused - first_trained,
+            "trained": first_trained,
+            "reused": reused,
         }
         if flow.lost is not None:
             counts["lost"] = flow.lost

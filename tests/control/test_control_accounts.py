@@ -146,3 +146,36 @@ def test_lag_mean_counts_decisions_that_an_early_end_leaves_out(witness: MethodC
         same = [m[mean] == pytest.approx(m[of_trained], abs=1e-5) for m in metrics]
         assert all(same) != early
     assert (metrics[-1]["decisions/masked"] > 0) == early
+
+
+@pytest.mark.parametrize(("lag", "delta"), [("uniform", 0.05), ("fixed:1", 0.2)])
+def test_replay_counts_decisions_once_where_a_method_stops_early(lag: str, delta: float) -> None:
+    """Against sets of (phase, slot, decision), from the minibatches that were stepped on in first epochs."""
+    spec = replace(SMALL, algorithm="espo", hyper={"delta": delta}, mechanism="replay", lag=lag, minibatches=6)
+    simulation = simulation_of(replace(spec, learning_rate=0.02, steps=8 * N))
+    learner, taken = simulation.learner, list[int]()
+    step = learner.step
+
+    def spy(minibatch: Any, rate: float) -> Any:
+        answer = step(minibatch, rate)
+        if learner.stop == "no" and learner.progress.epoch == 0:
+            taken.extend(minibatch.decision.flatten().tolist())
+        return answer
+
+    learner.step = spy  # type: ignore[method-assign]
+    handed, trained, reused, earlier = set[Any](), set[Any](), 0, (0, 0)
+    for phase, record in enumerate(simulation):
+        rows = sorted((int(v), slot) for slot, v in enumerate(simulation.lags.draw(phase, ENVS).starts))
+        handed |= {(*row, t) for row in rows for t in range(STEPS)}
+        now = {(*rows[i // STEPS], i % STEPS) for i in taken}
+        taken.clear()
+        reused, trained = reused + len(now & trained), trained | now
+        m = entries(record.metrics, "decisions")
+        assert (m["trained"], m["masked"], m["reused"]) == (len(trained), len(handed - trained), reused)
+        of_rows = [len({key[:2] for key in keys}) for keys in (trained, handed)]
+        m = entries(record.metrics, "sequences")
+        assert (m["trained"], m["masked"]) == (of_rows[0], of_rows[1] - of_rows[0])
+        assert earlier <= (len(trained), reused)
+        earlier = len(trained), reused
+    assert trained < handed and reused > 0
+    simulation.close()
