@@ -446,6 +446,11 @@ def test_episode_versions_exclude_replay_and_mixture_density(other: dict) -> Non
         dataclasses.replace(SPEC, assignment="episode", **other)
 
 
+def test_replay_excludes_mixture_density() -> None:
+    with pytest.raises(UserError, match=r"density=mixture .* with mechanism=replay .* use density=component"):
+        dataclasses.replace(SPEC, mechanism="replay", density="mixture")
+
+
 class Shrunk(ControlSpec):
     """A spec from which a field was removed."""
 

@@ -190,7 +190,7 @@ class ScheduledRollouts:
     @torch.no_grad()
     def _mixture_logp(self, buffer: PolicyBuffer, phase: int, rollout: Rollout, collector: Collector) -> Tensor:
         """Return log-probabilities [B, T] under the mixture of the versions that the lag model draws from."""
-        shares = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
+        shares = self.lags.probabilities(phase)
         numbers = sorted(shares)
         obs, action = (x.transpose(0, 1).flatten(0, 1) for x in (rollout.obs, rollout.action))
         versions = [collector.with_acting_statistics(buffer[v]) for v in numbers]

@@ -124,6 +124,11 @@ class ControlSpec(RunSpec):
                 "density=mixture is the policy of actors whose versions are drawn anew in each phase, and with "
                 "assignment=episode they are not; use density=component, or assignment=phase"
             )
+        if self.mechanism == "replay" and self.density == "mixture":
+            raise UserError(
+                "density=mixture is the policy of several versions that act; with mechanism=replay the newest version "
+                "always acts; use density=component, or mechanism=reexecute"
+            )
         if self.learner != "torch" and self.device != "cpu":
             raise UserError(
                 f"learner={self.learner} computes on the CPU, not on device={self.device}; use learner=torch"
@@ -194,7 +199,7 @@ class ControlSpec(RunSpec):
     @property
     def mixes_versions(self) -> bool:
         """True where μ is a mixture of several versions."""
-        return self.density == "mixture" and self.mechanism == "reexecute" and self.capacity > 1
+        return self.density == "mixture" and self.capacity > 1
 
     def probe(self) -> ControlSpec:
         """Three phases with rows as wide as asked but no longer than needed."""
