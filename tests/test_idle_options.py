@@ -68,6 +68,14 @@ def test_slow_actors_need_an_actor_that_is_slow(lag: str) -> None:
     find_env("Hopper-v5")[1].check(replace(few, lag="slow_actors[lag=4,every=4]"))
 
 
+def test_slow_actors_are_counted_in_the_slots_that_are_drawn() -> None:
+    """Not by `envs_per_actor`, which is for lag models that plan actors."""
+    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag="slow_actors:3", envs_per_actor=4)
+    find_env("Hopper-v5")[1].check(spec)
+    with pytest.raises(UserError, match="starves in phase 16"):
+        find_env("Hopper-v5")[1].check(replace(spec, lag="slow_actors:3/cap:1"))
+
+
 @pytest.mark.parametrize("lag", ["slow_actors:4/cap:1", "slow_actors[lag=2,every=4]/cap:0"])
 def test_a_bound_that_a_slow_actor_never_keeps_is_refused(lag: str) -> None:
     spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=lag, num_envs=8)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.text_formatting import plural
 from ..errors import UserError
+from ..lag import read_lag
 from ..objectives import KLEstimator
 from ..rollout_schedule import Demand
 from ..spec import RunSpec, later
@@ -157,7 +158,7 @@ class ControlSpec(RunSpec):
 
     @property
     def demand(self) -> Demand:
-        size = self.envs_per_actor
+        size = 1 if read_lag(self.lag).drawn else self.envs_per_actor
         return Demand(self.phases, self.num_envs // size, size, self.num_steps, self.seed)
 
     @property
