@@ -82,3 +82,14 @@ def test_a_bound_that_a_slow_actor_never_keeps_is_refused(lag: str) -> None:
     with pytest.raises(UserError, match=r"starves in phase 16: 10,000 draws were all too old"):
         find_env("Hopper-v5")[1].check(spec)
     find_env("Hopper-v5")[1].check(replace(spec, lag=f"{lag[:-1]}4"))
+
+
+@pytest.mark.parametrize("lag", ["slow_actors:4", "slow_actors:4/sync:2"])
+def test_a_mixture_needs_the_share_of_slow_actors_to_be_exact(lag: str) -> None:
+    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=lag, num_envs=12)
+    find_env("Hopper-v5")[1].check(spec)
+    mixture = replace(spec, density="mixture")
+    with pytest.raises(UserError, match="one in 8 actors as slow, and num_envs=12 is no multiple of 8; give every=4"):
+        find_env("Hopper-v5")[1].check(mixture)
+    find_env("Hopper-v5")[1].check(replace(mixture, lag=lag.replace(":4", "[lag=4,every=6]", 1)))
+    find_env("Hopper-v5")[1].check(replace(mixture, num_envs=16))

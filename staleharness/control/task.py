@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -62,6 +63,7 @@ class ControlTask(Task):
         if spec.start:
             cls._check_start(spec)
         check_copies(spec)
+        check_mixture(spec)
         if (reason := cls.unsuitable_method(spec)) is not None:
             raise UserError(reason)
         if not read_lag(spec.lag).drawn:
@@ -173,6 +175,18 @@ def check_copies(spec: ControlSpec) -> None:
             f"MISMATCH={spec.mismatch} is between one version and its copy, and density=mixture needs all versions "
             "together; give density=component"
         )
+
+
+def check_mixture(spec: ControlSpec) -> None:
+    """Raise `UserError` where density=mixture would weigh slow actors by another share than they have."""
+    for part in read_lag(spec.lag).parts() if spec.mixes_versions else ():
+        period = getattr(part, "every", 1)
+        if part.name == "slow_actors" and spec.num_envs % period:
+            raise UserError(
+                f"LAG={shorten(part.text)}: density=mixture counts one in {period} actors as slow, and "
+                f"num_envs={spec.num_envs} is no multiple of {period}; give every={math.gcd(period, spec.num_envs)}, "
+                "another num_envs, or density=component"
+            )
 
 
 def check_actors(spec: ControlSpec) -> None:
