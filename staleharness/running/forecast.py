@@ -22,6 +22,7 @@ from ..base.files import stamp
 from ..base.text_formatting import duration, megabytes, number
 from ..errors import UserError, type_and_message
 from ..lag import read_lag
+from ..mismatch import NONE
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store
@@ -36,6 +37,15 @@ BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
 PUBLISHED = "published"
 FAST = 0.2  # quantile of the seconds per step of published runs: many of them shared their machine with other work
+IDLE_SETTINGS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of control, and where they have no effect
+    (
+        "envs_per_actor",
+        lambda spec: read_lag(spec.lag).drawn,
+        "under LAG={0.lag}, which draws a version for each environment",
+    ),
+    ("warm_epochs", lambda spec: not spec.warm_phases, "with warm_phases=0"),
+    ("behaviour", lambda spec: spec.mismatch == NONE, "without MISMATCH, as the version itself samples"),
+)
 
 
 @dataclass(frozen=True)
@@ -224,17 +234,15 @@ def blind_notes(plan: Plan) -> list[str]:
 
 
 def idle_setting_notes(plan: Plan) -> list[str]:
-    """Warn of a number of environments per actor that no run of a plan uses, because all its lag models draw
-    versions."""
-    sizes: dict[int, list[str]] = {}  # envs_per_actor -> lag models
-    for run in plan.runs:
-        sizes.setdefault(getattr(run.spec, "envs_per_actor", 1), []).append(run.spec.lag)
-    return [
-        f"envs_per_actor={size} does nothing under LAG={lags[0]}, which draws a version for each environment; leave it "
-        "out"
-        for size, lags in sizes.items()
-        if size > 1 and all(read_lag(lag).drawn for lag in dict.fromkeys(lags))
-    ]
+    """Warn of each setting of control, other than its default, that no run of a plan with this value uses."""
+    specs: list[Any] = [run.spec for run in plan.runs if hasattr(run.spec, "envs_per_actor")]
+    lines = []
+    for name, is_idle, reason in IDLE_SETTINGS:
+        for value in dict.fromkeys(getattr(spec, name) for spec in specs):
+            users = [spec for spec in specs if getattr(spec, name) == value]
+            if value != getattr(type(users[0]), name) and all(map(is_idle, users)):
+                lines.append(f"{name}={value} does nothing {reason.format(users[0])}; leave it out")
+    return lines
 
 
 def lag_notes(plan: Plan) -> list[str]:

@@ -230,6 +230,22 @@ def test_a_plan_names_a_size_of_actors_that_no_lag_model_uses() -> None:
     assert idle_setting_notes(plan(env="bit-chain", algo="spo", seeds=1)) == []
 
 
+@pytest.mark.parametrize(
+    ("idle", "used", "reason"),
+    [
+        ("warm_epochs=3", "warm_phases=1", "with warm_phases=0"),
+        ("behaviour=sampler", "mismatch=fp8", "without MISMATCH, as the version itself samples"),
+        ("behaviour=version", "mismatch=fp8", "without MISMATCH, as the version itself samples"),
+    ],
+)
+def test_a_plan_names_settings_that_do_nothing(idle: str, used: str, reason: str) -> None:
+    asked: dict[str, Any] = {"env": "Hopper", "seeds": 1, "k": 4}
+    assert idle_setting_notes(plan(**asked, algo="spo,ppo_clip", settings=idle)) == [
+        f"{idle} does nothing {reason}; leave it out"
+    ]
+    assert idle_setting_notes(plan(**asked, algo=f"spo,ppo_clip[{used}]", settings=idle)) == []
+
+
 def test_a_plan_names_methods_that_do_not_see_their_mismatch() -> None:
     algo = ["ppo_clip", "ppo_clip[anchor=proximal]", "tis[behaviour=version]", "tis[mismatch=none]"]
     asked: dict[str, Any] = {"env": "Hopper", "algo": algo, "k": [1, 8], "seeds": 2}
