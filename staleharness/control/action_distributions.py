@@ -127,11 +127,11 @@ def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
 
 def action_converter(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return a function that turns recorded actions [N, columns] into those that environments take: clipped to the
-    bounds of a Box, or the choice [N] as its space numbers it."""
+    bounds of a Box and of its type (rounding keeps them in the bounds), or the choice [N] as its space numbers it."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
         return lambda action: action[:, 0].astype(np.int64) + int(space.start)
-    return lambda action: action.clip(space.low, space.high)
+    return lambda action: action.clip(space.low, space.high).astype(space.dtype, copy=False)
 
 
 def far_bounds(env: gymnasium.vector.VectorEnv) -> str | None:

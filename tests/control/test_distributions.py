@@ -105,6 +105,17 @@ def test_a_method_needs_no_word_about_choices(name: str) -> None:
     assert ALGORITHMS[name].name == name
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_actions_have_the_type_of_their_box_and_lie_in_it(dtype: type) -> None:
+    space = gymnasium.spaces.Box(-0.1, 0.1, (1,), dtype)
+    env: Any = SimpleNamespace(single_action_space=space)
+    action = np.linspace(-0.2, 0.2, 1001, dtype=np.float32)[:, None]
+    given = action_converter(env)(action)
+    assert given.dtype == dtype and all(space.contains(x) for x in given)
+    if dtype is not np.float16:
+        assert given.tobytes() == action.clip(space.low, space.high).tobytes()
+
+
 def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
     assert_resumes(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01), 1)
 
