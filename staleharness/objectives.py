@@ -109,7 +109,8 @@ def sequence_sample_size(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the size of the next gradient step, whatever the method.
 
-    - `ess`: √ESS of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1)
+    - `ess`: √ESS of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1); a sequence
+      on control is a row of a phase for methods that train on whole rows, and a single decision for the others
     - `inverse_lag`: 1/max(1, mean lag in phases): keeps lag × rate constant; helps only where staleness, not
       steps × rate, limits the learning rate (arXiv:2607.01083)
     """

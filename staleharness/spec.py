@@ -50,7 +50,9 @@ class RunSpec:
     normalise_advantage: bool = True  # to mean 0 and standard deviation 1, per minibatch
     entropy_coef: float = 0.0  # of the entropy bonus in the loss
     max_grad_norm: float = 0.5  # larger gradient norms are scaled down to it
-    step_size: StepSize = "constant"  # factor on the learning rate: 1, √ESS of the minibatch, or 1/max(1, its mean lag)
+    # factor on the learning rate: 1, √ESS of the minibatch's rows (on control of its decisions, unless the method
+    # trains on whole rows), or 1/max(1, its mean lag)
+    step_size: StepSize = "constant"
 
     # with K - 1 or more fill phases, lag follows the lag model from the first step of the budget, and runs of every K
     # begin the budget with the same policy
