@@ -62,7 +62,7 @@ tokens, `N=` have names of their own. The environment, the algorithm with [its o
 `K=`, one lag model [`LAG=`](staleness.md) and the seeds are axes of a sweep, not settings.
 
 Every setting is part of a run's identity: another value is another run. `PRESET=` sets several at once
-([below](#presets)), for some the lag model or a method's options, too; what is given beside it wins."""
+([below](#presets)), some presets also the lag model or a method's options; values you give override the preset's."""
 
 
 def page() -> str:

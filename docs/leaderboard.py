@@ -58,7 +58,7 @@ Methods ranked by their scores under policy lag, on the tracks of [StaleBench](s
 policy buffer; K = 1 is synchronous training. **[The whole leaderboard](leaderboard.html)** is one file to open in a
 browser: it sorts and filters, and has every method's formula, curves and runs.
 
-- **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag; interquartile mean
+- **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip's mean without lag; interquartile mean
   (IQM) over tasks and seeds, mean over K. **#**: rank by it. **kept**: score at the largest K over that at K = 1.
 - **[ ]**: 95 % bootstrap intervals, which cover the true value in about 92 % (control), 93 % (tokens) and 90 % (paper)
   of cases.
@@ -68,8 +68,8 @@ browser: it sorts and filters, and has every method's formula, curves and runs.
 CAPTION = """*Bars: intervals. Dashed: PPO-clip at the largest K. Italic: width controls.*
 """
 CONTROLS = """The width controls are PPO-clip with a very wide clip, and V-trace without one (VACO without its filter).
-A correction that is not above the first has shown no more than a wider clip (Welch, Holm over all pairs at that K;
-[every pair](leaderboard.html)).
+A correction that is not above the first may owe its gain to a wider clip alone (Welch, Holm over all pairs at that
+K; [every pair](leaderboard.html)).
 """
 TAIL = """[Which corrections survive](corrections.md) tests each study by its own rules;
 [staleness budgets](staleness_budgets.md) has what each method keeps at each lag.
@@ -228,9 +228,9 @@ def readme_table(board: Leaderboard) -> str:
         )
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
-        "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
-        "without lag; interquartile means (IQM) with 95 % bootstrap intervals, which cover the true value in 90 to "
-        f"93 % of cases ({counts}). The wide window and VACO without its trust region are controls: importance "
+        "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for the mean of "
+        "PPO-clip without lag; rows are interquartile means (IQM) with 95 % bootstrap intervals, which cover the true "
+        f"value in 90 to 93 % of cases ({counts}). The wide window and VACO without its trust region are controls: importance "
         f"weighting with a very wide clip, or without one. "
         f"{' '.join([*_other_options(tracks), _above_controls(tracks)])}*"
     )
