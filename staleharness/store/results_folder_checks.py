@@ -30,11 +30,18 @@ def check_writable(root: Path) -> None:
 def check_apart(folder: Path, name: str) -> None:
     """Raise `UserError` for a folder among the runs of other results, where it would count as a damaged one; `name`: as
     the user typed it."""
+    if place := _place_inside(folder):
+        text = f"lies inside the {place.name} of the results in {place.parent}"
+        raise UserError(f"{name} {text}; give another folder")
+
+
+def _place_inside(folder: Path) -> Path | None:
+    """Return the folder `runs` or `attempts` of results that a folder is, or lies in; None outside of results."""
     for path in (folder.absolute(), folder.resolve()):
         for parent in (path, *path.parents):
             if parent.name in ("runs", "attempts") and (parent.parent / MARKER).is_file():
-                text = f"lies inside the {parent.name} of the results in {parent.parent}"
-                raise UserError(f"{name} {text}; give another folder")
+                return parent
+    return None
 
 
 def _check(root: Path) -> None:
@@ -70,6 +77,8 @@ def check_readable(root: Path, name: str) -> None:
             raise UserError(f"{name} {problem}")
         if inside := [path.name for path in folders_of_results(root)]:
             raise UserError(f"{name} holds no results itself; these folders in it do: {', '.join(inside)}")
+        if root.is_dir() and (place := _place_inside(root)):
+            raise UserError(f"{name} is only a part of the results in {place.parent}; give that folder")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         hint = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
         if not root.exists() and (results_path(str(root)) / MARKER).is_file():

@@ -43,6 +43,14 @@ def test_what_is_said_of_a_lost_mark_brings_the_results_back(tmp_path: Path, lef
     assert len(store.read_all()) == 1
 
 
+@pytest.mark.parametrize("part", ["runs", "attempts", "runs/0123"])
+def test_a_part_of_results_names_the_folder_they_are_in(tmp_path: Path, part: str) -> None:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    (tmp_path / "results" / part).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UserError, match=r"^A=x is only a part of the results in .*results; give that folder$"):
+        Store(tmp_path / "results" / part).check_readable("A=x")
+
+
 def test_a_folder_of_that_name_that_is_somebody_elses_is_no_results(tmp_path: Path) -> None:
     (tmp_path / "runs" / "Jan01_tensorboard").mkdir(parents=True)
     with pytest.raises(UserError, match="something other than staleharness results"):
