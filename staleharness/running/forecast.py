@@ -8,7 +8,6 @@ import json
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from ..algorithm import make_algorithm
 from ..base.console_log import LOGGER
 from ..base.files import stamp
-from ..base.text_formatting import duration, megabytes, number
+from ..base.text_formatting import duration, megabytes, number, plural
 from ..errors import UserError, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE
@@ -75,7 +74,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     """Estimate the wall time of the missing runs, `jobs` at a time, and their disk space. Speeds are those of similar
     runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here. probe: None where the
     command has no such option."""
-    seconds, sources = 0.0, Counter[str]()
+    seconds, sources, probes = 0.0, dict[str, set[str]](), 0
     space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
     speeds: dict[Any, tuple[float, float] | None] = {}  # training steps per second, and seconds of evaluations
     for run in missing:
@@ -85,7 +84,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
             similar = similar_runs(run.spec, store)
             speeds[kind] = (similar.speed, similar.evaluation) if similar else None
             if similar:
-                sources[f"as {{}} {similar.where} runs like these took"] += similar.count
+                sources.setdefault(similar.where, set()).update(similar.ids)  # two kinds may rest on the same runs
                 checkpoint = max(checkpoint, similar.checkpoint)
         if (speed := speeds[kind]) is None:
             if not probe:
@@ -95,11 +94,12 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run's log repeats them
                     speed = speeds[kind] = _probe(run.spec)
-                sources["from a probe of a few seconds"] += 1
+                probes += 1
             except Exception as error:  # the plan is shown without an estimate
                 return Estimate(None, space, f"a probe of {env} failed: {type_and_message(error)}")
         seconds += run.spec.phases * run.spec.steps_per_phase / speed[0] + speed[1]
-    words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
+    texts = [f"as {plural(len(ids), f'{where} run')} like these took" for where, ids in sorted(sources.items())]
+    words = " and ".join([*texts, *["from a probe of a few seconds"] * bool(probes)])
     at_once = min(jobs, max(1, len(missing)))
     return Estimate(seconds / at_once, space, words, at_once * MAX_FILES * checkpoint)
 
@@ -141,11 +141,15 @@ class SimilarRuns:
     """Cost of earlier runs that have the same settings wherever they affect it."""
 
     where: str  # `stored` or `published`
-    count: int
+    ids: frozenset[str]
     speed: float  # training steps per second; of published runs, that of the fast ones
     evaluation: float  # seconds that all evaluations of the run asked for would take
     memory: int  # bytes, maximum over the runs
     checkpoint: int = 0  # bytes of the largest checkpoint; 0: not recorded
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
 
 
 def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
@@ -164,7 +168,8 @@ def _read_similar(root: Path, state: object, parse: Callable[[Any], RunSpec], sp
 def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
     alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
     nearest = _nearest(alike, spec)
-    records = [run.record for run in (_nearest(alike, spec, larger=True) if where == PUBLISHED else nearest)]
+    basis = _nearest(alike, spec, larger=True) if where == PUBLISHED else nearest
+    records = [run.record for run in basis]
     evaluating = np.array([r["seconds"]["evaluate"] for r in records], dtype=np.float64)
     training = np.array([r["seconds"]["total"] for r in records], dtype=np.float64) - evaluating
     steps = np.array([_steps_taken(r) for r in records], dtype=np.float64)
@@ -178,7 +183,7 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
         max(run.record.get(key, 0) for run in nearest) or max(run.record.get(key, 0) for run in alike)  # old: none
         for key in ("peak_memory", "checkpoint_bytes")
     )
-    return SimilarRuns(where, len(records), float(speed), float(seconds), memory, checkpoint)
+    return SimilarRuns(where, frozenset(run.id for run in basis), float(speed), float(seconds), memory, checkpoint)
 
 
 def _nearest(runs: Sequence[StoredRun], spec: RunSpec, larger: bool = False) -> Sequence[StoredRun]:
@@ -257,6 +262,7 @@ def lag_notes(plan: Plan) -> list[str]:
             prefix = "over " if k > WIDEST else ""
             lines.append(
                 f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {prefix}{number(forecast.mean)} phases "
-                f"once the buffer is full, and of {number(forecast.expected)} over the {phases} phases of a run"
+                f"once the buffer is full, and of {number(forecast.expected)} over the {plural(phases, 'phase')} of "
+                "a run"
             )
     return lines

@@ -36,7 +36,7 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
             phases = max(int(run.record["phases"]) for run in members)
             short.append(
                 f"{place} trained at a mean lag of {number(mean)} phases, not {number(promise['mean'])} "
-                f"({phases} phases)"
+                f"({plural(phases, 'phase')})"
             )
         if largest < promise["cap"]:
             below_cap.append(

@@ -25,7 +25,8 @@ from staleharness.store.store import Store
 def estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every phase takes a second, by an estimate of made-up runs."""
     monkeypatch.setattr(
-        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0.0, 0)
+        "staleharness.running.forecast.similar_runs",
+        lambda spec, store: SimilarRuns("made up", frozenset({"one"}), 1000.0, 0.0, 0),
     )
 
 

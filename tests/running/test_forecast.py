@@ -36,9 +36,15 @@ def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, two_runs:
     spec, store = two_runs.runs[0].spec, Store(tmp_path)
     store_run(tmp_path, 0, 2.0, 60.0)
     store_run(tmp_path, 1, 9.0, 60.0, num_envs=64)
-    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 50, 10.0, 2 * 10**9)
+    ids = {int(run.spec["seed"]): run.id for run in store.read_all()}
+    assert forecast.similar_runs(spec, store) == SimilarRuns(
+        "stored", frozenset({ids[0]}), 12 * 2048 / 50, 10.0, 2 * 10**9
+    )
     store_run(tmp_path, 2, 3.0, 30.0)
-    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 24 * 2048 / 75, 7.5, 3 * 10**9)
+    ids = {int(run.spec["seed"]): run.id for run in store.read_all()}
+    assert forecast.similar_runs(spec, store) == SimilarRuns(
+        "stored", frozenset({ids[0], ids[2]}), 24 * 2048 / 75, 7.5, 3 * 10**9
+    )
 
 
 def test_runs_of_the_same_learner_and_capacity_are_preferred(tmp_path: Path, two_runs: Plan) -> None:
@@ -96,7 +102,8 @@ def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, two_ru
     found = forecast.similar_runs(spec, Store(tmp_path))
     assert found is None or found.where == "published"
     write_run(tmp_path, "spo", 1, settings=LIKE)  # of a version that did not say what memory it took
-    assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", 2, 24 * 2048 / 50, 5.0, 2 * 10**9)
+    ids = frozenset(run.id for run in Store(tmp_path).read_all())
+    assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", ids, 24 * 2048 / 50, 5.0, 2 * 10**9)
 
 
 def test_an_estimate_is_theirs(tmp_path: Path, two_runs: Plan) -> None:
@@ -104,7 +111,14 @@ def test_an_estimate_is_theirs(tmp_path: Path, two_runs: Plan) -> None:
     steps = sum(run.spec.phases * run.spec.steps_per_phase for run in two_runs.runs)
     found = estimate(two_runs.runs, Store(tmp_path), jobs=2)
     assert found.seconds == pytest.approx((steps / (12 * 2048 / 50) + 2 * 10.0) / 2)
-    assert found.source == "as 1 stored runs like these took"
+    assert found.source == "as 1 stored run like these took"
+
+
+def test_a_run_that_two_estimates_rest_on_counts_once(tmp_path: Path) -> None:
+    for seed in (7, 8):
+        store_run(tmp_path, seed, 2.0)
+    asked = plan(env="Hopper", algo="spo", k="4,8", seeds=1, settings={k: v for k, v in LIKE.items() if k != "device"})
+    assert estimate(asked.runs, Store(tmp_path), jobs=1).source == "as 2 stored runs like these took"
 
 
 def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, two_runs: Plan) -> None:
@@ -209,6 +223,7 @@ def lines(**asked: object) -> list[str]:
 def test_a_run_too_short_for_its_lag_is_noted_once() -> None:
     (line,) = lines(k=[1, 8], steps=8192)
     assert "LAG=uniform at K=8 has a mean lag of 3.50 phases" in line and "0.75 over the 4 phases" in line
+    assert lines(k=8, steps=2048)[0].endswith("over the 1 phase of a run")
 
 
 @pytest.mark.parametrize("asked", [{"k": [1, 8]}, {"k": 16, "lag": "fixed:3"}, {"k": 1, "steps": 2048}])

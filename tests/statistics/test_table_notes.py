@@ -72,6 +72,7 @@ def test_less_lag_than_promised_and_unreached_cap_have_notes(make: MakeRun) -> N
         "(4 phases)",
         "K = 8: data may be 7 phases old, and the oldest trained on were 1",
     ]
+    assert notes(make(phases=1, said=short))[0].endswith("not 3.50 (1 phase)")
 
 
 def test_capacities_and_lag_models_stand_in_one_line(make: MakeRun) -> None:
