@@ -33,12 +33,12 @@ class Command(JsonOption, RunFilters):
     results: Annotated[str | None, Help("FOLDER", "results")] = None
     """Stored runs at several K, including K = 1: a results folder or a bundle. With --log, the default is the published
     runs on the kind of task that the log's system trains."""
-    preset: Annotated[str | None, Help("NAME", "async")] = None
+    preset: Annotated[str | None, Help("NAME", "async with --set or --cap, else none")] = None
     """Pipeline to compare the runs with: sync, one-step-off, async, in-flight."""
     set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Settings of the pipeline, as in `staleharness pipeline`."""
     cap: Annotated[str | None, Help("N,...", CAPS)] = None
-    """Caps to try; `none` means no cap. Speeds are relative to the first."""
+    """Caps to try with the pipeline; `none` means no cap. Speeds are relative to the first."""
     log: Annotated[str | None, Help("FILE")] = None
     """Lags of a real system: CSV, JSON Lines, a TensorBoard event file, or a trace."""
     columns: Annotated[str | None, Help("lag=NAME,...")] = None

@@ -13,8 +13,20 @@ from .shared.arguments import SWITCH, GridOptions, Help, Presentation
 class Command(Presentation, GridOptions):
     """Train one algorithm on one environment with one capacity and one seed."""
 
+    env: Annotated[str | None, Help("NAME")] = None
+    """Environment, e.g. Hopper; `staleharness list` names them."""
+    k: Annotated[str | None, Help("K", "1")] = None
+    """Capacity of the policy buffer, e.g. 8. K=1 is on-policy."""
+    algo: Annotated[str | None, Help("NAME")] = None
+    """Algorithm, e.g. vaco[delta=0.1]; `staleharness list` names them."""
+    mismatch: Annotated[str | None, Help("MODEL", "none")] = None
+    """Mismatch between sampler and trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
+    n: Annotated[str | None, Help("N", "the preset's")] = None
+    """Forward lag of language tasks and chains: minibatches per generation round, e.g. 4."""
+    seeds: Annotated[str | None, Help("N|SEED,...")] = None
+    """Refused: for sweep only."""
     seed: Annotated[str, Help("N", "0")] = "0"
-    """The seed; --seeds is for sweep."""
+    """The seed."""
     restart: Annotated[bool, SWITCH] = False
     """Start over if none of its checkpoints can be used here. They are kept beside the run."""
 

@@ -20,8 +20,8 @@ class Command(Presentation, Resources, GridOptions):
     """Train every algorithm x environment x capacity x seed that is not stored yet, then show the table and report."""
 
     dry: Annotated[bool, SWITCH] = False
-    """Only print what would run, and how much time and disk it would take, as far as stored runs tell; starts and loads
-    nothing."""
+    """Only print what would run, and how much time and disk it would take, as far as stored runs tell. Starts nothing
+    and loads no weights; the configuration of a model on the hub, or GSM8K's problems, are fetched if not cached."""
     list: Annotated[bool, SWITCH] = False
     """With --dry, list every run, one per line."""
     probe: Annotated[bool, SWITCH] = False
