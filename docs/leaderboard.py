@@ -58,8 +58,8 @@ Methods ranked by their scores under policy lag, on the tracks of [StaleBench](s
 policy buffer; K = 1 is synchronous training. **[The whole leaderboard](leaderboard.html)** is one file to open in a
 browser: it sorts and filters, and has every method's formula, curves and runs.
 
-- **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip's mean without lag; interquartile mean
-  (IQM) over tasks and seeds, mean over K. **#**: rank by it. **kept**: score at the largest K over that at K = 1.
+- **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip's mean without lag; interquartile
+  mean (IQM) over tasks and seeds, mean over K. **#**: rank by it. **kept**: score at the largest K over that at K = 1.
 - **[ ]**: 95 % bootstrap intervals, which cover the true value in about 92 % (control), 93 % (tokens) and 90 % (paper)
   of cases.
 - **minus PPO-clip**: difference of means from PPO-clip at the largest K, bold where Welch's test distinguishes it from
@@ -228,10 +228,10 @@ def readme_table(board: Leaderboard) -> str:
         )
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
-        "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for the mean of "
-        "PPO-clip without lag; rows are interquartile means (IQM) with 95 % bootstrap intervals, which cover the true "
-        f"value in 90 to 93 % of cases ({counts}). The wide window and VACO without its trust region are controls: importance "
-        f"weighting with a very wide clip, or without one. "
+        "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for the mean "
+        "of PPO-clip without lag; rows are interquartile means (IQM) with 95 % bootstrap intervals, which cover the "
+        f"true value in 90 to 93 % of cases ({counts}). The wide window and VACO without its trust region are "
+        f"controls: importance weighting with a very wide clip, or without one. "
         f"{' '.join([*_other_options(tracks), _above_controls(tracks)])}*"
     )
     image = picture(TITLE, "leaderboard", "docs/").replace("<img ", '<img width="760" ')
