@@ -21,7 +21,7 @@ class Command(Presentation, Resources, GridOptions):
 
     dry: Annotated[bool, SWITCH] = False
     """Only print what would run, and how much time and disk it would take, as far as stored runs tell. Starts nothing
-    and loads no weights; the configuration of a model on the hub, or GSM8K's problems, are fetched if not cached."""
+    and loads no weights; the configuration of a hub model and GSM8K's problems are fetched if not cached."""
     list: Annotated[bool, SWITCH] = False
     """With --dry, list every run, one per line."""
     probe: Annotated[bool, SWITCH] = False
