@@ -85,10 +85,15 @@ def import_statements(source: bytes) -> tuple[Import, ...]:
 
 
 def naming_imports(source: bytes) -> tuple[Import, ...]:
-    """Return the import statements of a file at any depth that decide what a name stands for, sorted: with another
-    module in the same place the file would say the same and mean something else. Without `import module`, and names
-    that mean the same in every file."""
-    return tuple(x for x in _all_imports(source) if not x.level and _is_naming(x))
+    """Return the import statements of a file at any depth that decide what a name in it stands for, sorted: with
+    another module in the same place the file would say the same and mean something else. Without `import module`, names
+    that mean the same in every file, and imports for type checkers."""
+    nodes = list(ast.walk(_parse(source)))
+    uses = {"*", *(node.id for node in nodes if isinstance(node, ast.Name))}
+    checks = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")]
+    for_types = {x for check in checks for statement in check.body for x in _imports(statement)}
+    imports = (x for x in _all_imports(source) if not x.level and x not in for_types and _is_naming(x))
+    return tuple(x for x in imports if (x.alias or x.name) in uses)
 
 
 def _is_naming(statement: Import) -> bool:
@@ -101,15 +106,25 @@ def _is_naming(statement: Import) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _all_imports(source: bytes) -> tuple[Import, ...]:
-    names = set()
+    return tuple(sorted(_imports(_parse(source))))
+
+
+def _parse(source: bytes) -> ast.Module:
+    """Parse a file; what is not Python has no statements."""
     with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Import):
-                names |= {Import(0, alias.name, "", alias.asname or "") for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                names |= {Import(node.level, node.module or "", x.name, x.asname or "") for x in node.names}
-    return tuple(sorted(names))
+        return ast.parse(source)
+    return ast.Module([], [])
+
+
+def _imports(tree: ast.AST) -> set[Import]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {Import(0, alias.name, "", alias.asname or "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {Import(node.level, node.module or "", x.name, x.asname or "") for x in node.names}
+    return names
 
 
 def files_of(statement: Import, importer: Path) -> list[Path]:

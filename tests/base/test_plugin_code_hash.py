@@ -235,12 +235,14 @@ USUAL = [  # imports whose names stand for nothing else
 
 
 def test_another_meaning_of_a_name_is_another_hash(tmp_path: Path) -> None:
-    def hashes(imports: list[str]) -> set[str]:
-        files = [write(tmp_path / f"{i}", plugin=f"{text}\nx = 1\n") for i, text in enumerate(imports)]
+    def hashes(imports: list[str], use: str) -> set[str]:
+        files = [write(tmp_path / f"{i}", plugin=f"{text}\n{use}\n") for i, text in enumerate(imports)]
         return {code_hash(file, bases=[]) for file in files}
 
-    assert len(hashes(NAMING)) == len(NAMING)
-    assert hashes(USUAL) == {meaning_hash(b"x = 1\n")}
+    assert len(hashes(NAMING, "x = g")) == len(NAMING)
+    assert hashes([*USUAL, *NAMING], "x = 1") == {meaning_hash(b"x = 1\n")}
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from math import g\n"
+    assert hashes([*USUAL, for_types], "x: g = 1") == {meaning_hash(b"x: g = 1\n")}
 
 
 @pytest.mark.filterwarnings("ignore:.*Overriding environment")
