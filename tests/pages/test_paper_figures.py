@@ -27,8 +27,8 @@ from staleharness.statistics import retained_share
 def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, GalleryFigure]]:
     """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
     root = tmp_path_factory.mktemp("bundles")
-    for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
-        write_study(root / study, question)
+    for study, request in {f.entry.study: f.request for f in FIGURES.values()}.items():
+        write_study(root / study, request)
     with pytest.MonkeyPatch.context() as patch:
         for module in (curves_and_summary, metric_curves):
             patch.setattr(module, "check_metric", lambda *_: None)  # the runs have few columns
