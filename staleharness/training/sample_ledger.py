@@ -59,8 +59,8 @@ class Ledger:
         self, phase: int, flow: Flow, handed_count: Count, trained: Count, reused: Count | None = None
     ) -> dict[str, int]:
         """Add a phase in which the learner got `handed_count` and trained on `trained`; return the totals. What is
-        trained on again counts as reused, and once as trained; what the
-        method leaves out is masked until it is trained on.
+        trained on again counts as reused, and once as trained; what the method leaves out is masked until it is
+        trained on.
 
         reused: the part of `trained` that earlier phases trained on, too; None: all of it where the whole batch was
             handed over once more, otherwise all of the rows that were.
